@@ -52,7 +52,6 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import reduce
 from itertools import islice
 from math import inf
 from typing import Any
@@ -65,7 +64,6 @@ from hopsum.host_agent.io.attendance import ProcessGone
 from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.calls import (
     BARRIER,
-    COPY,
     LEAVE,
     SUM_FLOAT,
     SUM_INT,
@@ -75,17 +73,9 @@ from hopsum.host_agent.node.calls import (
 from hopsum.host_agent.node.environment import NamedTensor, RankCalls
 from hopsum.host_agent.node.expected_calls import ExpectedCalls
 from hopsum.host_agent.node.guesses import Guesses, Prediction
-from hopsum.host_agent.node.local_sums import (
-    GREATEST_CODE,
-    add_up,
-    excess_bits,
-    put_together,
-    restore,
-)
 from hopsum.host_agent.node.nonfinite import put_back, take_out
-from hopsum.host_agent.node.reductions import decode
+from hopsum.host_agent.node.rank_values import HALF, MOST, RankCall, RankValues
 from hopsum.host_agent.node.roots import Roots
-from hopsum.host_agent.numbers import dequantise, exponent_codes, quantise, worker_bits
 from hopsum.host_agent.process_calls import FAULTS, PASSED
 from hopsum.host_agent.segment import CallOptions, Remark, Tensor
 from hopsum.host_agent.sure_calls import InFlightCall, SureCalls
@@ -94,10 +84,8 @@ from hopsum.protocol.wire import LANES_DEFAULT, Reduction
 
 WORDS = 4
 """Words per rank and call in a check: `CallSpec.word`, elements, index of a fault, magnitude."""
-MOST = (1 << 31) - 1
 PACKED_ELEMENTS = 1 << 13
 """Maximum elements of a tensor that shares fragments with others, with one scale."""
-HALF = 16
 OTHER = 255
 """Remark of a host that does not make the call expected, or must not send its values."""
 _LEFT = Request("leave")
@@ -105,47 +93,11 @@ _CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pac
 _UPPER, _LOWER, _COUNTS = "upper", "lower", "counts"
 
 
-class _Call:
-    """A call of this host's ranks; `requests`: of each, None: it has not made it yet.
-
-    `guess`: what is submitted along with its check, if anything; `remark`: of what is submitted
-    without one. `excess`: the bits by which float32 values were made smaller. `counted`: values
-    that are not finite are; `counts`, and the `total` of the others, once they are here.
-    """
-
-    def __init__(self, requests: Sequence[Request | None]) -> None:
-        self.requests = requests
-        self.guess: CallSpec | None = None
-        self.remark: Remark | None = None
-        self.halves: dict[str, Tensor] = {}
-        self.excess = 0
-        self.counted = False
-        self.counts: Tensor | None = None
-        self.total: Tensor | None = None
-
-    @property
-    def request(self) -> Request:
-        """The first rank's request; apart from tensors and numbers, that of all once they agree."""
-        assert self.requests[0] is not None
-        return self.requests[0]
-
-    @property
-    def wanted(self) -> CallSpec:
-        """Their call, once all make the same one."""
-        return wanted(self.request)
-
-    @property
-    def tensors(self) -> list[Tensor]:
-        """Tensors of the ranks, flat."""
-        tensors = [request.tensor for request in self.requests if request is not None]
-        return [tensor for tensor in tensors if tensor is not None]
-
-
 @dataclass(frozen=True, slots=True)
 class _Pack:
     """Calls whose tensors are summed as one. `codes`: exponents of the scales of float32."""
 
-    calls: Sequence[_Call]
+    calls: Sequence[RankCall]
     codes: Sequence[int]
 
 
@@ -185,26 +137,24 @@ class ProcessSource:
         self._sums_only = sums_only
         self._roots = roots
         self._here = [rank for rank, each in enumerate(ranks) if each == host]
-        self._most_here = max(Counter(ranks).values())
-        """Ranks of any host."""
-        self._bits = worker_bits(len(self._ranks))
         self._most_calls = max(1, lanes // (WORDS * len(self._ranks)))
         """Elements of a check, which fits into one fragment."""
-        self._packed_elements = min(PACKED_ELEMENTS, lanes * window)
+        packed = min(PACKED_ELEMENTS, lanes * window)
+        self._values = RankValues(ranks, self._here, packed, rooted=roots is not None)
         self._asked: dict[int, deque[Request]] = {rank: deque() for rank in self._here}
         """Calls by rank that are not known to be made by all ranks."""
         self._left: set[int] = set()
         """Ranks of this host that have left."""
-        self._checked: list[_Call] | None = None
+        self._checked: list[RankCall] | None = None
         """The calls whose check is in progress."""
-        self._ready: deque[tuple[str, _Call | _Pack, Tensor]] = deque()
-        self._submitted: dict[str, tuple[str, _Call | _Pack]] = {}
+        self._ready: deque[tuple[str, RankCall | _Pack, Tensor]] = deque()
+        self._submitted: dict[str, tuple[str, RankCall | _Pack]] = {}
         self._numbers = 0
         self._guesses = Guesses()
-        self._sure: tuple[_Call, Prediction] | None = None
+        self._sure: tuple[RankCall, Prediction] | None = None
         """The call that is submitted without a check, and what it is expected to be."""
-        self._expected = ExpectedCalls(self._guesses, len(ranks), self._packed_elements)
-        self._guessed: dict[_Call, Tensor | None] = {}
+        self._expected = ExpectedCalls(self._guesses, len(ranks), packed)
+        self._guessed: dict[RankCall, Tensor | None] = {}
         """Sums of guesses that precede their check, or None for checks that precede their sum."""
 
     def prepare(self) -> None:
@@ -232,7 +182,7 @@ class ProcessSource:
         kind, what, tensor = self._ready.popleft()
         return NamedTensor(self._name(kind, what), tensor, self._options(kind, what, len(tensor)))
 
-    def _name(self, kind: str, what: _Call | _Pack) -> str:
+    def _name(self, kind: str, what: RankCall | _Pack) -> str:
         """Return the name of a tensor that is submitted now."""
         self._numbers += 1
         name = f"{kind} {self._numbers}"
@@ -271,12 +221,12 @@ class ProcessSource:
         following = self._expected.next()
         [rank] = self._here
         self._asked[rank].append(self._attendance.request(rank, begun.packet))
-        call = _Call(self._next_of(rank, 1))
+        call = RankCall(self._next_of(rank, 1))
         call.remark = begun.remark
         self._sure = call, following
         return NamedTensor(self._name(_SURE, call), begun.values)
 
-    def _options(self, kind: str, what: _Call | _Pack, elements: int) -> CallOptions:
+    def _options(self, kind: str, what: RankCall | _Pack, elements: int) -> CallOptions:
         """Return how a tensor is submitted for calls."""
         agreed = self._wanted_by(kind, what)
         if self._roots is None:
@@ -285,13 +235,13 @@ class ProcessSource:
             options = self._roots.for_all(None, elements)
         else:
             options = self._roots.options(agreed, elements)
-        if isinstance(what, _Call) and kind == _SURE:
+        if isinstance(what, RankCall) and kind == _SURE:
             options = options._replace(remark=what.remark)
         if agreed is not None and kind in (_VALUES, _GUESS):
             options = options._replace(width=agreed.width)
         return options
 
-    def _wanted_by(self, kind: str, what: _Call | _Pack) -> CallSpec | None:
+    def _wanted_by(self, kind: str, what: RankCall | _Pack) -> CallSpec | None:
         """Return the call that a tensor is for; None: a check, or several calls."""
         if isinstance(what, _Pack):
             return what.calls[0].wanted if len(what.calls) == 1 else None
@@ -310,10 +260,10 @@ class ProcessSource:
         following = self._guesses.next()
         if following is None:
             self._check(None)
-        elif following.sure(self._packed_elements) and not self._sums_only:
+        elif following.sure(self._values.packed_elements) and not self._sums_only:
             self._begin_sure(following)
         else:
-            self._check(following.guessed(self._packed_elements))
+            self._check(following.guessed(self._values.packed_elements))
 
     def _check(self, guess: CallSpec | None) -> None:
         """Prepare the check of the next calls, and what is guessed of the first."""
@@ -322,11 +272,11 @@ class ProcessSource:
         if not self._left:
             count = min(count, max(map(len, self._asked.values())))
         asked = [self._next_of(rank, count) for rank in self._here]
-        self._checked = calls = [_Call(each) for each in zip(*asked, strict=True)]
+        self._checked = calls = [RankCall(each) for each in zip(*asked, strict=True)]
         self._ready.append((_CHECK, calls[0], self._words(calls)))
         calls[0].guess = guess
         if guess is not None:
-            values = self._guessed_values(calls[0], guess)
+            values = self._values.guessed(calls[0], guess)
             if values is None:
                 values = np.zeros(guess.elements, guess.type)
             self._ready.append((_GUESS, calls[0], values))
@@ -334,18 +284,18 @@ class ProcessSource:
     def _begin_sure(self, following: Prediction) -> None:
         """Submit the next call as it is expected to be, without a check."""
         guess = following.wanted
-        call = _Call([self._next_of(rank, 1)[0] for rank in self._here])
+        call = RankCall([self._next_of(rank, 1)[0] for rank in self._here])
         self._expected.skip()
         values, remark = None, OTHER
         # Calls that have come in the meantime share a check, and fragments.
         if all(len(asked) <= 1 for asked in self._asked.values()):
             if guess.code != SUM_FLOAT:
-                values = self._guessed_values(call, guess)
+                values = self._values.guessed(call, guess)
                 remark = OTHER if values is None else 0
-            elif self._is_made(call, guess):
-                remark = max(self._magnitude(each, guess) for each in call.requests if each)
+            elif call.is_as(guess):
+                remark = max(self._values.magnitude(each, guess) for each in call.made)
                 if remark <= following.magnitude:
-                    values = _added(self._integers(call, following.magnitude))
+                    values = self._values.integers(call, following.magnitude)
         if values is None:
             values = np.zeros(max(1, guess.elements), np.int32)
         call.remark = Remark(remark)
@@ -358,7 +308,7 @@ class ProcessSource:
         then = _LEFT if rank in self._left else None
         return asked + [then] * (count - len(asked))
 
-    def _words(self, calls: Sequence[_Call]) -> Tensor:
+    def _words(self, calls: Sequence[RankCall]) -> Tensor:
         words = np.zeros((self._most_calls, len(self._ranks), WORDS), np.uint32)
         for place, call in enumerate(calls):
             for rank, request in zip(self._here, call.requests, strict=True):
@@ -372,61 +322,9 @@ class ProcessSource:
                     asked.word(fault),
                     asked.elements,
                     index,
-                    self._magnitude(request, asked),
+                    self._values.magnitude(request, asked),
                 )
         return words.reshape(-1).view(np.int32)
-
-    def _magnitude(self, request: Request, asked: CallSpec) -> int:
-        """Return the magnitude of int32 values, or the exponent byte of float32."""
-        if not asked.sums_floats:
-            return min(request.magnitude, MOST)
-        passed = request.fault is not None and request.fault[0] == PASSED
-        if request.fault is not None and not passed:
-            return 0
-        if not self._small(asked):
-            # Of a pack a wrong one would make sums wrong, here it can only end the job.
-            return min(request.magnitude, GREATEST_CODE)
-        tensor = request.tensor
-        assert tensor is not None
-        if passed:
-            tensor = np.where(np.isfinite(tensor), tensor, np.float32(0))
-        return int(exponent_codes(tensor, asked.elements, "tensor")[0])
-
-    def _small(self, agreed: CallSpec) -> bool:
-        return 0 < agreed.elements <= self._packed_elements and agreed.width is None
-
-    def _is_made(self, call: _Call, guess: CallSpec) -> bool:
-        """Whether all ranks here make the call guessed, with values that can be summed."""
-        asked = [request for request in call.requests if request is not None]
-        return all(wanted(each) == guess and each.fault is None for each in asked)
-
-    def _guessed_values(self, call: _Call, guess: CallSpec) -> Tensor | None:
-        """Return the values if they match the guess and cannot harm the others'."""
-        asked = [request for request in call.requests if request is not None]
-        magnitudes = [self._magnitude(each, guess) for each in asked]
-        if not self._is_made(call, guess) or not self._narrow(guess, magnitudes):
-            return None
-        # The processes' own must be as they were if the guess is wrong.
-        return self._combined(call, [np.array(tensor) for tensor in call.tensors])
-
-    def _combined(self, call: _Call, tensors: Sequence[Tensor]) -> Tensor:
-        """Return the tensor to submit for a call of all ranks here; `tensors` are overwritten."""
-        agreed = call.wanted
-        if agreed.code == BARRIER:
-            return np.zeros(1, np.int32)
-        if agreed.code != COPY:
-            return add_up(call.request, tensors, call.excess)
-        shares = [agreed.share(rank, len(self._ranks)) for rank in self._here]
-        return put_together(tensors, shares, clear=self._roots is None)
-
-    def _narrow(self, agreed: CallSpec, magnitudes: Sequence[int]) -> bool:
-        """Whether values add up without overflow as they are; `magnitudes`: of some ranks.
-
-        If so of each host's, then of all.
-        """
-        if agreed.sums_floats:
-            return not excess_bits(magnitudes, self._most_here)
-        return agreed.width is not None or max(magnitudes) * len(self._ranks) <= MOST
 
     # -- results
 
@@ -462,9 +360,9 @@ class ProcessSource:
             case _:
                 self._take(call, result)
 
-    def _agree(self, calls: Sequence[_Call], words: NDArray[Any]) -> None:
+    def _agree(self, calls: Sequence[RankCall], words: NDArray[Any]) -> None:
         """Conclude, in order, the calls that all workers have made."""
-        packed: list[tuple[_Call, int]] = []
+        packed: list[tuple[RankCall, int]] = []
         for call, of_call in zip(calls, words, strict=False):
             if not of_call[:, 0].all():
                 break
@@ -482,7 +380,7 @@ class ProcessSource:
             if asked:
                 asked.popleft()
 
-    def _settle(self, call: _Call, following: Prediction, result: Tensor) -> None:
+    def _settle(self, call: RankCall, following: Prediction, result: Tensor) -> None:
         """Take the sum of a call without a check, unless the remarks are against it."""
         assert call.remark is not None
         remark, expected = call.remark.maximum, following.magnitude
@@ -503,7 +401,7 @@ class ProcessSource:
             self._pack([(call, remark)])
         self._guesses.remember(following.wanted, remark)
 
-    def _pack(self, packed: Sequence[tuple[_Call, int]]) -> None:
+    def _pack(self, packed: Sequence[tuple[RankCall, int]]) -> None:
         """Prepare the integers of calls, those for all as one tensor.
 
         `packed`: calls with their magnitudes.
@@ -517,31 +415,23 @@ class ProcessSource:
         if together:
             self._pack_together(together)
 
-    def _pack_together(self, packed: Sequence[tuple[_Call, int]]) -> None:
+    def _pack_together(self, packed: Sequence[tuple[RankCall, int]]) -> None:
         first = packed[0][0]
         if len(packed) == 1 and first.wanted.code == SUM_INT:
-            self._ready.append((_VALUES, first, self._combined(first, first.tensors)))
+            self._ready.append((_VALUES, first, self._values.combined(first, first.tensors)))
             return
-        parts = [_added(self._integers(call, code)) for call, code in packed]
+        parts = [self._values.integers(call, code) for call, code in packed]
         pack = _Pack(*zip(*packed, strict=True))
         self._ready.append((_PACK, pack, parts[0] if len(parts) == 1 else np.concatenate(parts)))
-
-    def _integers(self, call: _Call, code: int) -> Sequence[Tensor]:
-        """Return each rank's values of a call as integers to add."""
-        if call.wanted.code != SUM_FLOAT:
-            return call.tensors
-        return [quantise(each, code, self._bits) for each in call.tensors]
 
     def _unpack(self, pack: _Pack, result: Tensor) -> None:
         start = 0
         for call, code in zip(pack.calls, pack.codes, strict=True):
             total = result[start : start + call.wanted.elements]
             start += call.wanted.elements
-            if call.wanted.code == SUM_FLOAT:
-                total = dequantise(total, code, self._bits)
-            self._copy(call, total)
+            self._copy(call, self._values.of_integers(call, total, code))
 
-    def _conclude(self, call: _Call, words: NDArray[Any]) -> bool:
+    def _conclude(self, call: RankCall, words: NDArray[Any]) -> bool:
         """Process the calls of all ranks; return whether the call belongs to the check's pack.
 
         All have the same words, and come to the same conclusion.
@@ -589,9 +479,9 @@ class ProcessSource:
             return self._sum(call, agreed, [int(each) for each in words[:, 3]])
         return False
 
-    def _sum(self, call: _Call, agreed: CallSpec, magnitudes: list[int]) -> bool:
+    def _sum(self, call: RankCall, agreed: CallSpec, magnitudes: list[int]) -> bool:
         """Prepare a call's tensor; return whether it belongs to the check's pack instead."""
-        narrow = self._narrow(agreed, magnitudes)
+        narrow = self._values.are_narrow(agreed, magnitudes)
         if call.guess == agreed and narrow and not call.counted:
             if call in self._guessed:
                 total = self._guessed.pop(call)
@@ -604,48 +494,35 @@ class ProcessSource:
         if call.counted:
             self._ready.append((_COUNTS, call, take_out(call.tensors)))
         if agreed.code == SUM_INT and sum(magnitudes) > MOST:
-            self._ready.append((_UPPER, call, _added([each >> HALF for each in call.tensors])))
-            low = (1 << HALF) - 1
-            self._ready.append((_LOWER, call, _added([each & low for each in call.tensors])))
-        elif agreed.reduction is None and self._small(agreed):
+            upper, lower = self._values.halves(call)
+            self._ready += [(_UPPER, call, upper), (_LOWER, call, lower)]
+        elif agreed.reduction is None and self._values.are_few(agreed):
             return True
         else:
             if agreed.sums_floats:
-                call.excess = excess_bits(magnitudes, self._most_here)
-            self._ready.append((_VALUES, call, self._combined(call, call.tensors)))
+                call.excess = self._values.excess(magnitudes)
+            self._ready.append((_VALUES, call, self._values.combined(call, call.tensors)))
         return False
 
-    def _void(self, call: _Call) -> None:
+    def _void(self, call: RankCall) -> None:
         """Discard the sum of a guess, whether it has arrived or not."""
         self._guessed.pop(call, None)
 
-    def _take(self, call: _Call, total: Tensor) -> None:
+    def _take(self, call: RankCall, total: Tensor) -> None:
         """Decode a total of `_combined` tensors, and deliver each rank's share."""
-        agreed = call.wanted
-        shares = [agreed.result(rank, len(self._ranks)) for rank in self._here]
-        # The rest may be no result.
-        mine = total[min(start for start, _ in shares) : max(stop for _, stop in shares)]
-        if agreed.reduction is not None:
-            decode(call.request, mine)
-        restore(mine, call.excess)
-        self._copy(call, total.view(call.tensors[0].dtype))
+        self._copy(call, self._values.of_combined(call, total))
 
-    def _copy(self, call: _Call, total: Tensor) -> None:
+    def _copy(self, call: RankCall, total: Tensor) -> None:
         """Give every rank here its share of a result, and let it know."""
         if call.counted:
             if call.counts is None:
                 call.total = total
                 return
             put_back(total, call.counts)
-        agreed = call.wanted
-        for rank, tensor in zip(self._here, call.tensors, strict=True):
-            start, stop = agreed.result(rank, len(self._ranks))
-            # In the first's it may be already.
-            if not np.may_share_memory(tensor, total):
-                tensor[start:stop] = total[start:stop]
+        self._values.hand_out(call, total)
         self._done(call)
 
-    def _join(self, call: _Call) -> None:
+    def _join(self, call: RankCall) -> None:
         """Combine the halves, or report where they overflow."""
         total = (call.halves[_UPPER].astype(np.int64) << HALF) + call.halves[_LOWER]
         wrong = np.flatnonzero((total > MOST) | (total < -MOST - 1))
@@ -659,17 +536,17 @@ class ProcessSource:
             return
         self._copy(call, total.astype(np.int32))
 
-    def _done(self, call: _Call) -> None:
+    def _done(self, call: RankCall) -> None:
         for rank, request in zip(self._here, call.requests, strict=True):
             assert request is not None
             self._attendance.done(rank, request.call)
 
-    def _failed(self, call: _Call, why: str, whose: dict[int, str]) -> None:
+    def _failed(self, call: RankCall, why: str, whose: dict[int, str]) -> None:
         for rank, request in zip(self._here, call.requests, strict=True):
             if request is not None and request.kind != "leave":
                 self._attendance.failed(rank, request.call, why, whose)
 
-    def _disagree(self, call: _Call, calls: list[CallSpec]) -> None:
+    def _disagree(self, call: RankCall, calls: list[CallSpec]) -> None:
         """Name the ranks whose calls differ from the majority (ties: the first)."""
         remaining = [each for each in calls if each.code != LEAVE]
         most = Counter(remaining).most_common(1)[0][0]
@@ -692,8 +569,3 @@ class ProcessSource:
     def close(self, why: str = "") -> None:
         """Notify the processes, if they are still connected."""
         self._attendance.close(why)
-
-
-def _added(tensors: Sequence[Tensor]) -> Tensor:
-    """Return the sum of integers, one tensor a rank."""
-    return reduce(np.add, tensors)

@@ -11,7 +11,8 @@ import numpy as np
 from hopsum.collectives.plan import JobPlan, TreePlan
 from hopsum.host_agent.io.process_connection import Request
 from hopsum.host_agent.node.environment import NamedTensor
-from hopsum.host_agent.node.process_source import MOST, ProcessSource
+from hopsum.host_agent.node.process_source import ProcessSource
+from hopsum.host_agent.node.rank_values import MOST
 from hopsum.host_agent.node.roots import roots_of
 from hopsum.host_agent.numbers import exponent_codes
 from hopsum.host_agent.process_calls import ALL, PASSED, CallPacket

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hopsum.host_agent.node.process_source import MOST
+from hopsum.host_agent.node.rank_values import MOST
 from tests.support.process_job import EXPECTED, Job
 
 PLACEMENTS = {

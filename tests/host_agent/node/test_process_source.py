@@ -16,7 +16,8 @@ from hopsum.host_agent.io.attendance import ProcessGone
 from hopsum.host_agent.node import guesses
 from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, CallSpec
 from hopsum.host_agent.node.guesses import CONFIRMED, CONFIRMED_BYTES, GUESSED_BYTES, SURE
-from hopsum.host_agent.node.process_source import MOST, PACKED_ELEMENTS, ProcessSource
+from hopsum.host_agent.node.process_source import PACKED_ELEMENTS, ProcessSource
+from hopsum.host_agent.node.rank_values import MOST
 from hopsum.host_agent.numbers import error_bound, exponent_codes
 from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
 from hopsum.protocol.wire import LANES_DEFAULT

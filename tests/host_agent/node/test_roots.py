@@ -11,7 +11,7 @@ import pytest
 from hopsum.collectives.plan import JobPlan, TreePlan
 from hopsum.host_agent.node.calls import COPY, SUM_FLOAT, CallSpec
 from hopsum.host_agent.node.guesses import SURE
-from hopsum.host_agent.node.process_source import MOST
+from hopsum.host_agent.node.rank_values import MOST
 from hopsum.host_agent.node.roots import Roots, roots_of
 from hopsum.host_agent.process_calls import ALL, PARTS, ROOT
 from hopsum.host_agent.segment import CallOptions
