@@ -6,8 +6,8 @@ the controller's news or a completed operation come; `advance` goes on where it 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
@@ -15,27 +15,22 @@ import numpy as np
 
 from hopsum.collectives.algorithms.catalogue import LEVEL_WISE
 from hopsum.collectives.algorithms.level_wise_form import forms_of
-from hopsum.collectives.decomposition import decompose
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.io.loop import Machine
-from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS as TCP_SECONDS
 from hopsum.host_agent.node.environment import Environment, NamedTensor, Source, Stream, Then
-from hopsum.host_agent.node.exchange import Exchange, ScheduleExchange, TreeExchange, like
+from hopsum.host_agent.node.exchange import Exchange, TreeExchange, like
 from hopsum.host_agent.node.operation_pool import TaskResult
+from hopsum.host_agent.node.parts import Parts
 from hopsum.host_agent.node.process_source import ProcessSource
 from hopsum.host_agent.node.roots import roots_of
 from hopsum.host_agent.node.source import AgreedOrder, LockStep
-from hopsum.host_agent.node.timing import suitable_options
 from hopsum.host_agent.node.vectors import SwitchedVectors, VectorQueues
 from hopsum.host_agent.node.work import Work
 from hopsum.host_agent.operator_training import OperatorTraining
-from hopsum.host_agent.root_worker import RootWorker
 from hopsum.host_agent.segment import Tensor
-from hopsum.host_agent.server_set import ServerSet
 from hopsum.host_agent.session import AgentLost, AllDone, Assignment, JobWaits, PlanChanged
 from hopsum.host_agent.task import TaskError
 from hopsum.host_agent.timeout import earliest
-from hopsum.host_agent.worker import Worker
 from hopsum.host_agent.workload import PROCESS, VECTORS, verdict_message
 from hopsum.network.model import Network, shorten
 from hopsum.protocol import hopsum_pb2 as pb
@@ -45,12 +40,8 @@ from hopsum.protocol.tos import tos_of_level
 
 Script = Generator[None, None, None]
 
-PROCESS_SECONDS = 1e6
-"""Deadline of a fragment whose tensors come from processes, which have timeouts of their own."""
 PROGRESS_SECONDS = 0.25
 """Seconds between two progress messages to the controller."""
-PARTS = 64
-"""Number of meetings of a job: one for each part of a tensor, and new ones after a boundary."""
 
 
 class PeerGone(OperationError):
@@ -111,12 +102,7 @@ class Member:
         self._vectors = vectors
         self._now = 0.0
         self._plan: JobPlan | None = None
-        self._worker: Worker | None = None
-        self._servers = ServerSet()
-        self._exchanges: dict[int, Exchange] = {}
-        """Exchanges by number of the part of a tensor, see `decompose`."""
-        self._schedules: list[ScheduleExchange] = []
-        """Retransmissions of these exchanges, and of earlier ones."""
+        self._parts = Parts(self.job, stream.host, environment, install)
         self._source: Source | None = None
         self._under_way: list[_Call] = []
         self._intervals = pb.Intervals()
@@ -130,7 +116,6 @@ class Member:
         self._early_tensors = 0
         self._level: int | None = None
         """The level after these, None before the controller's command."""
-        self._tos = 0
         self._then: dict[int, Then] = {}
         self._script = self._live()
 
@@ -160,7 +145,7 @@ class Member:
     @property
     def stirred(self) -> bool:
         """Whether received frames may have given `advance` something to do."""
-        return bool(self._schedules) or (self._worker is not None and self._worker.settled)
+        return self._parts.stirred
 
     @property
     def deadline(self) -> float | None:
@@ -175,8 +160,7 @@ class Member:
         `why`: what ended it, if it is not done.
         """
         self.over = True
-        for exchange in self._schedules:
-            exchange.close()
+        self._parts.close()
         if self._source is not None:
             self._source.close(why)
 
@@ -195,23 +179,18 @@ class Member:
         return self.round < self._early_tensors
 
     def _mark(self, level: int) -> None:
-        self._tos = tos_of_level(level)
         self._assign_level(level)
-        if self._worker is not None:
-            self._worker.mark(self._tos)
-        for exchange in self._schedules:
-            exchange.mark(self._tos)
+        self._parts.mark(tos_of_level(level))
 
     @property
     def sent_bytes(self) -> int:
         """Bytes of frames, and of payload by TCP, that it has sent."""
-        return self._frame_bytes() + sum(exchange.sent_bytes for exchange in self._schedules)
+        return self._frame_bytes() + self._parts.sent_bytes
 
     @property
     def retransmissions(self) -> int:
         """Retransmitted fragments and segments."""
-        fragments = 0 if self._worker is None else self._worker.statistics.retransmissions
-        return fragments + sum(exchange.retransmissions for exchange in self._schedules)
+        return self._parts.retransmissions
 
     # -- the controller's news
 
@@ -225,9 +204,9 @@ class Member:
             elif isinstance(event, AgentLost):
                 self._lost(event)
             elif isinstance(event, JobWaits):
-                self._postpone()
-                if event.over and self._worker is not None:
-                    self._worker.resume(self._now)
+                self._parts.postpone(self._now)
+                if event.over and self._parts.worker is not None:
+                    self._parts.worker.resume(self._now)
 
     @property
     def replaceable(self) -> bool:
@@ -245,22 +224,11 @@ class Member:
             if host in self._plan.workers:
                 raise PeerGone(self.job, host, why)
 
-    def _postpone(self) -> None:
-        """Restart all deadlines: the job waits for a part of the network."""
-        if self._worker is not None:
-            self._worker.postpone(self._now)
-        for exchange in self._schedules:
-            exchange.postpone()
-
     def _adopt(self, plan: JobPlan) -> None:
         assignment = self.stream.assignment
         assert assignment is not None
         self._follow(assignment.network, plan)
-        if self._worker is not None:
-            self._worker.adopt(plan, self._now)
-        key = assignment.task.key or None
-        if self.stream.host not in plan.workers:
-            self._servers.adopt(plan, self.stream.host, assignment.network, key)
+        self._parts.adopt(assignment.network, plan, assignment.task.key or None, self._now)
 
     def _follow(self, network: Network, plan: JobPlan) -> None:
         """Send from now on over the links that a plan's trees use at this host."""
@@ -286,7 +254,7 @@ class Member:
             return
         waits = [
             f"; fragment {missing.fragment} lacks {', '.join(missing.workers)}"
-            for server in self._servers
+            for server in self._parts.servers
             if (missing := server.missing()) is not None
         ]
         raise PeerGone(self.job, event.host, event.reason, "".join(waits))
@@ -320,15 +288,14 @@ class Member:
 
     def _serve(self, assignment: Assignment, plan: JobPlan) -> Script:
         """Serve as an auxiliary host: at the root of trees, as a relay among hosts, or both."""
-        key = assignment.task.key or None
-        self._servers.adopt(plan, self.stream.host, assignment.network, key)
-        self._install(self._servers)
+        self._parts.adopt(assignment.network, plan, assignment.task.key or None, self._now)
+        self._install(self._parts.servers)
         work = None
         relays = any(self.stream.host in part.hosts for part in plan.host_parts)
         if relays or plan.period:
             work = self._work_of(assignment, plan)
             if work.task.coordination is None:
-                self._make_exchanges(assignment, plan, work)
+                self._parts.divide(assignment.network, plan, work)
             elif relays:
                 raise TaskError(
                     f"job {self.job}: its workers agree on an order of tensors, and relay "
@@ -339,12 +306,12 @@ class Member:
         self.stream.ready()
         yield from self._until(lambda: self.stream.started)
         if work is not None:
-            yield from self._unless_released(self._connect())
+            yield from self._unless_released(self._parts.connect())
             yield from self._unless_released(self._relay(assignment, work, plan))
         while not self._released:
             yield
 
-    def _unless_released(self, script: Script) -> Script:
+    def _unless_released(self, script: Iterator[None]) -> Script:
         """Run a script to its end, or until the job no longer needs this host.
 
         The last tensors may be complete while this host waits for a boundary: the message that it
@@ -383,23 +350,14 @@ class Member:
             if number >= len(work.task.workload.tensor_sizes()):
                 return number, plan
             if cut.cut != plan.cut:
-                self._recut(assignment, cut, work, at)
-                yield from self._connect()
+                self._parts.divide(assignment.network, cut, work, at)
+                if self._source is not None:
+                    self._source.workload.cut_as(cut)
+                yield from self._parts.connect()
             plan = cut
         if number % period == period // 2:
             self.stream.ask_boundary(number // period + 1)
         return number, plan
-
-    def _recut(self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int) -> None:
-        """Switch to other exchanges: nothing is in flight, here or towards this host."""
-        for exchange in self._schedules:
-            exchange.close()
-        self._exchanges.clear()
-        self._make_exchanges(assignment, plan, work, boundary)
-        if self._worker is not None:
-            self._worker.cut_as(plan)
-        if self._source is not None:
-            self._source.workload.cut_as(plan)
 
     def _relay(self, assignment: Assignment, work: Work, plan: JobPlan) -> Script:
         """Take part in the sums of every tensor as a relay, which contributes nothing."""
@@ -409,7 +367,7 @@ class Member:
             number, plan = yield from self._cross(number, assignment, plan, work)
             if number >= len(sizes):
                 return
-            if self._exchanges:
+            if self._parts.takes_part:
                 zeros = np.zeros(sizes[number], work.task.workload.dtype.value)
                 self._begin(plan, NamedTensor("", zeros))
                 while not self._complete():
@@ -458,14 +416,14 @@ class Member:
 
     def _work(self, assignment: Assignment, plan: JobPlan) -> Script:
         work = self._work_of(assignment, plan)
-        self._make_exchanges(assignment, plan, work)
+        self._parts.divide(assignment.network, plan, work)
         source = self._source = yield from self._make_source(assignment, plan, work)
         source.prepare()
         while not source.prepared:
             yield
         self.stream.ready()
         yield from self._until(lambda: self.stream.started)
-        yield from self._connect()
+        yield from self._parts.connect()
         source.start(self._now)
         plan = yield from self._sum(assignment, plan, work, source)
         if self._reported != self.round:
@@ -492,14 +450,15 @@ class Member:
         self, assignment: Assignment, plan: JobPlan, work: Work, source: Source
     ) -> Generator[None, None, JobPlan]:
         """Sum all tensors, as many at once as allowed; return the last tensor's plan."""
-        trees, direct = self._exchanges.get(0), None
-        if isinstance(source, ProcessSource) and isinstance(trees, TreeExchange):
+        trees, direct = self._parts.trees, None
+        if isinstance(source, ProcessSource) and trees is not None:
             direct = source, trees
         while True:
             if direct is not None:
                 self._take_over(*direct)
             self._finish(source)
-            following = source.next(self._now) if self._room() else None
+            room = not self._under_way or self._parts.several
+            following = source.next(self._now) if room else None
             if following is not None:
                 number = len(self._intervals.starts)
                 if plan.period and number % plan.period == 0:
@@ -542,12 +501,8 @@ class Member:
             self._intervals.starts.append(begun.at)
             self._intervals.finishes.append(begun.at)
 
-    def _room(self) -> bool:
-        """Return whether another tensor may be started."""
-        return not self._under_way or all(each.several for each in self._exchanges.values())
-
     def _begin(self, plan: JobPlan, named: NamedTensor) -> None:
-        """Submit every part of a tensor to its exchange ([002][], decomposition)."""
+        """Start summing a tensor."""
         name, tensor, options = named
         in_place = self._source is not None and self._source.in_place
         if in_place:
@@ -556,11 +511,7 @@ class Member:
             # What is not in a range of this host's stays as it was.
             result = like(tensor) if options.ranges is None else np.array(tensor)
         self.elements = len(tensor)
-        parts = [
-            (exchange, exchange.begin(tensor[start:stop], result[start:stop], self._now, options))
-            for place, (_, start, stop) in enumerate(decompose(plan, len(tensor)))
-            if (exchange := self._exchanges.get(place)) is not None
-        ]
+        parts = self._parts.begin(plan, tensor, result, options, self._now)
         self._under_way.append(_Call(name, len(self._intervals.starts), result, parts))
         self._intervals.starts.append(self._now)
         self._intervals.finishes.append(self._now)
@@ -639,59 +590,6 @@ class Member:
             roots=roots_of(plan, ranks),
             attend_seconds=attend_seconds,
         )
-
-    def _make_exchanges(
-        self, assignment: Assignment, plan: JobPlan, work: Work, boundary: int = 0
-    ) -> None:
-        """Set the exchanges of this host's parts of tensors from a boundary on."""
-        network, host = assignment.network, self.stream.host
-        sizes = sorted(set(work.task.workload.tensor_sizes())) or [0]
-        patience = TCP_SECONDS
-        if plan.trees:
-            # Its peers begin a part when their parts over trees are in place, late after losses.
-            options = suitable_options(network, plan, work.task.options)
-            patience = max(patience, options.deadline)
-        tensors = [decompose(plan, size) for size in sizes]
-        for place, (part, _, _) in enumerate(decompose(plan, 0)):
-            if part is None and plan.trees:
-                if host in plan.workers:
-                    self._exchanges[place] = self._tree_exchange(network, plan, work)
-            elif part is None or host in part.hosts:
-                exchange = ScheduleExchange(
-                    work.schedule(network, plan, part),
-                    network,
-                    host,
-                    [stop - start for _, start, stop in (parts[place] for parts in tensors)],
-                    self.job,
-                    place + PARTS * boundary,
-                    self._tos,
-                    patience,
-                )
-                self._exchanges[place] = exchange
-                self._schedules.append(exchange)
-
-    def _tree_exchange(self, network: Network, plan: JobPlan, work: Work) -> TreeExchange:
-        if self._worker is None:
-            options = suitable_options(network, plan, work.task.options)
-            if work.task.workload.kind == PROCESS:
-                options = replace(options, deadline=PROCESS_SECONDS)
-            index = plan.workers.index(self.stream.host)
-            if self.stream.host in plan.servers:
-                self._worker = RootWorker(plan, index, network, options, work.task.key)
-                self._servers = self._worker.servers
-            else:
-                self._worker = Worker(plan, index, network, options, work.task.key)
-            self._worker.mark(self._tos)
-            self._install(self._worker)
-        return TreeExchange(self._worker)
-
-    def _connect(self) -> Script:
-        """Connect to the other hosts of the schedules."""
-        current = [each for each in self._exchanges.values() if isinstance(each, ScheduleExchange)]
-        for exchange in current:
-            exchange.connect(self._environment)
-        while not all(exchange.done() for exchange in current):
-            yield
 
 
 def _forms(network: Network, plan: JobPlan, work: Work) -> list[str]:

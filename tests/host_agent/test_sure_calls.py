@@ -127,10 +127,10 @@ def test_flows_leave_the_first_iterations_to_the_source(make: Callable[..., Proc
         member.set_level(3, early)
     while max(member.round for member in members) < early:
         assert not hosts.by_flow
-        assert {member._tos for member in members} == {tos_of_level(0)}  # noqa: SLF001
+        assert {member._parts._tos for member in members} == {tos_of_level(0)}  # noqa: SLF001
         call(hosts, [ONES] * 2, packet())
     call(hosts, [ONES] * 2, packet())
-    assert {member._tos for member in members} == {tos_of_level(3)}  # noqa: SLF001
+    assert {member._parts._tos for member in members} == {tos_of_level(3)}  # noqa: SLF001
     until_sure(hosts, ONES, packet())
 
 
@@ -272,7 +272,7 @@ def test_a_process_that_goes_leaves_its_socket_alone(sure: ProcessHosts) -> None
     with pytest.raises(ProcessGone, match="the process on w1 disconnected without leaving"):
         sure.settle()
     member: Any = sure.members["w1"]
-    assert member._worker._expected.left == 0  # noqa: SLF001
+    assert member._parts.worker._expected.left == 0  # noqa: SLF001
 
 
 def test_a_process_that_goes_while_its_call_is_under_way_is_named(sure: ProcessHosts) -> None:

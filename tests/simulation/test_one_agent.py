@@ -72,9 +72,9 @@ def test_a_relay_comes_in_at_a_boundary_and_goes_at_another(
     simulation.add(plan, work, {2: replace(plan, host_parts=(star,)), 4: plan})
     simulation.run()
     relay, worker = (simulation.script.hosts[host].agent.members[1] for host in ("h8", "h1"))
-    parts = [part.sent_bytes > 0 for part in relay._schedules]  # noqa: SLF001
+    parts = [part.sent_bytes > 0 for part in relay._parts._schedules]  # noqa: SLF001
     assert parts == [True]
-    assert [part.sent_bytes > 0 for part in worker._schedules] == [True] * 3  # noqa: SLF001
+    assert [part.sent_bytes > 0 for part in worker._parts._schedules] == [True] * 3  # noqa: SLF001
     exact(simulation.result(1), 6 * 3000)
     assert set(asked) == {(h, b) for h in ("h1", "h2", "h5", "h6") for b in (1, 2, 3)} | {
         *(("ps", b) for b in (1, 2, 3)),
@@ -286,7 +286,7 @@ def test_a_server_that_is_restarted_gets_the_last_window(faults: Faults) -> None
         simulation.replan(Replan(time, replace(plan, epoch=epoch), 1e-4, restarted=(server,)))
     simulation.run()
     assert len({id(host) for host in (*before, alone.hosts[server])}) == 3
-    workers = [alone.hosts[worker].agent.members[1]._worker for worker in plan.workers]  # noqa: SLF001
+    workers = [alone.hosts[worker].agent.members[1]._parts.worker for worker in plan.workers]  # noqa: SLF001
     assert all(worker is not None and worker.statistics.handed_over > 0 for worker in workers)
     exact(simulation.result(1), 6 * 3000)
 
