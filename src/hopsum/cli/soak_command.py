@@ -150,7 +150,7 @@ def _minimised(output: Path, failure: Failure) -> Path:
 
 def _replay(file: Path, as_json: bool) -> None:
     from hopsum.simulation.soak.campaign import run_one
-    from hopsum.simulation.soak.run import check
+    from hopsum.simulation.soak.inputs import check
 
     schedule = _read(file)
     check(schedule)

@@ -9,8 +9,9 @@ import pytest
 from hopsum.cli.soak_command import make_data_plane
 from hopsum.protocol.errors import InputError
 from hopsum.simulation.host import HostClock
+from hopsum.simulation.soak.inputs import check
 from hopsum.simulation.soak.oracles import Oracle
-from hopsum.simulation.soak.run import check, run_schedule
+from hopsum.simulation.soak.run import run_schedule
 from hopsum.simulation.soak.schedule import (
     EVERYWHERE,
     ClockDrift,

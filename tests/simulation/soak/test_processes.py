@@ -17,7 +17,7 @@ from hopsum.host_agent.sure_calls import SureCalls
 from hopsum.simulation.soak.campaign import run_one
 from hopsum.simulation.soak.minimise import minimise
 from hopsum.simulation.soak.oracles import Oracle
-from hopsum.simulation.soak.processes import (
+from hopsum.simulation.soak.rank_calls import (
     Call,
     CallOutcome,
     ExpectedResult,

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hopsum.simulation.soak.generator import make_schedule
-from hopsum.simulation.soak.run import check, network_of
+from hopsum.simulation.soak.inputs import check, network_of
 from hopsum.simulation.soak.schedule import ScheduleFileError, from_json, kind_of, to_json
 from tests.support.search import examples
 

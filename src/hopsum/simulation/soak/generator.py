@@ -18,7 +18,7 @@ from hopsum.collectives.workload import DIGITS, PROCESS, RANDOM
 from hopsum.network.model import Network
 from hopsum.protocol.wire import HOPS_DEFAULT, frame_bytes
 from hopsum.simulation.faults import Outage, OutageKind, outage_targets
-from hopsum.simulation.soak.run import network_of
+from hopsum.simulation.soak.inputs import network_of
 from hopsum.simulation.soak.schedule import (
     EVERYWHERE,
     Attack,

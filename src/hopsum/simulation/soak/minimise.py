@@ -12,7 +12,7 @@ from typing import Any
 
 from hopsum.collectives.choices import Collective
 from hopsum.simulation.faults import CHANCES, Outage
-from hopsum.simulation.soak.run import network_of
+from hopsum.simulation.soak.inputs import network_of
 from hopsum.simulation.soak.schedule import (
     EVERYWHERE,
     Attack,

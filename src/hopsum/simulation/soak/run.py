@@ -15,9 +15,6 @@ from typing import Any
 
 import grpc
 
-from hopsum.collectives.choices import LEVEL_WISE, SCHEDULE_NAMES, DataType
-from hopsum.collectives.task_messages import workload_message
-from hopsum.collectives.workload import PROCESS, WorkloadSpec
 from hopsum.controller.dataplane.driver import State
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.jobs.cluster import Cluster
@@ -29,12 +26,8 @@ from hopsum.controller.jobs.settings import ClusterSettings
 from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.host_agent.io.tcp_collective import PROGRESS_SECONDS
 from hopsum.host_agent.node.timing import suitable_options
-from hopsum.network.builder import NetworkBuilder
-from hopsum.network.model import Network
-from hopsum.network.topologies import TopologyOptions, make_topology
 from hopsum.planning.model.stack_depth import stack_depth
 from hopsum.protocol import hopsum_pb2 as pb
-from hopsum.protocol.errors import InputError
 from hopsum.protocol.liveness import OUTAGE_SECONDS
 from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
 from hopsum.simulation.events import EventQueue, SimulationError
@@ -42,7 +35,8 @@ from hopsum.simulation.faults import Outage, OutageKind
 from hopsum.simulation.loop import run_virtual
 from hopsum.simulation.soak.attacks import Attacker
 from hopsum.simulation.soak.injection import Injection
-from hopsum.simulation.soak.ledger import OVERFLOW, Ledger
+from hopsum.simulation.soak.inputs import network_of, submission_of, workload_of
+from hopsum.simulation.soak.ledger import Ledger
 from hopsum.simulation.soak.oracles import (
     Oracle,
     Violation,
@@ -60,7 +54,6 @@ from hopsum.simulation.soak.schedule import (
     DiskFault,
     FaultSchedule,
     JobEntry,
-    NetworkEntry,
     Noise,
 )
 from hopsum.simulation.wire import WireOptions
@@ -140,74 +133,6 @@ class _Defects(logging.Handler):
         if record.exc_info and record.exc_info[1] is not None:
             error = record.exc_info[1]
             self.found.append(f"{record.getMessage()}: {type(error).__name__}: {error}")
-
-
-def network_of(entry: NetworkEntry) -> Network:
-    """Return the network of an entry. Raises NetworkError."""
-    if entry.topology:
-        options = TopologyOptions(
-            link_rate=entry.rate,
-            uplink_rate=entry.uplink_rate,
-            latency=entry.latency,
-            slots=entry.slots,
-            plain=entry.plain,
-        )
-        return make_topology(entry.topology, options)
-    builder = NetworkBuilder("graph", None, 0.0, entry.slots)
-    nodes = dict.fromkeys(node for link in entry.links for node in (link.a, link.b))
-    for node in nodes:
-        if node.startswith(("h", "p")):
-            builder.add_host(node)
-        else:
-            builder.add_switch(node, aggregates=node not in entry.plain)
-    for link in entry.links:
-        builder.link(link.a, link.b, link.rate, link.latency)
-    return builder.build()
-
-
-def submission_of(job: JobEntry) -> pb.Submission:
-    """Return the message that submits a job."""
-    submission = pb.Submission(
-        name=job.name,
-        workers=job.workers,
-        servers=job.servers,
-        algorithm=job.algorithm,
-        planner="" if job.algorithm in SCHEDULE_NAMES else job.planner,
-        window=job.window,
-        coordination=job.coordination,
-        integrity=job.integrity,
-    )
-    submission.task.workload.CopyFrom(workload_message(workload_of(job)))
-    if job.algorithm in SCHEDULE_NAMES:
-        submission.task.schedule = job.algorithm
-    if job.algorithm == LEVEL_WISE:
-        submission.task.level_wise.SetInParent()
-    if job.kind == PROCESS and not job.servers:
-        submission.server_count = 0
-    if job.results is not None:
-        submission.MergeFrom(pb.Submission(results=job.results.name))
-    if job.trees:
-        submission.planner_options["max-trees"] = str(job.trees)
-    if job.first_fragment:
-        submission.task.options.first_fragment = job.first_fragment
-    return submission
-
-
-def workload_of(job: JobEntry) -> WorkloadSpec:
-    """Return the workload of a job."""
-    if job.kind == PROCESS:
-        return WorkloadSpec(PROCESS, len(job.workers), 0, 0, DataType.INT32, 0, ranks=job.ranks)
-    return WorkloadSpec(
-        job.kind,
-        len(job.workers),
-        job.elements,
-        job.rounds,
-        DataType(job.dtype),
-        job.seed + job.overflow * OVERFLOW,
-        job.coordinate,
-        collective=job.collective,
-        wire_bits=job.wire_bits,
-    )
 
 
 def run_schedule(schedule: FaultSchedule, data_plane: DataPlane) -> SoakResult:
@@ -520,26 +445,3 @@ class _Run:
 
 def _is_input(reason: str) -> bool:
     return reason.startswith(("INVALID_ARGUMENT", "FAILED_PRECONDITION", "NOT_FOUND", "ALREADY"))
-
-
-def protected(job: JobEntry) -> bool:
-    """Return whether bit flips in frames that switches sum cannot harm a job."""
-    return job.integrity or (job.algorithm in SCHEDULE_NAMES and not job.coordinate)
-
-
-def check(schedule: FaultSchedule) -> None:
-    """Raise InputError for a schedule whose jobs or faults name something its network lacks."""
-    network = network_of(schedule.network)
-    for job in schedule.jobs:
-        for host in (*job.workers, *job.servers, *job.ranks):
-            network.access_switch(host)
-    for fault in schedule.faults:
-        if isinstance(fault, (Attack, ClockDrift)):
-            network.access_switch(fault.host)
-        if isinstance(fault, Noise) and fault.flip:
-            unprotected = [job.name for job in schedule.jobs if not protected(job)]
-            if unprotected:
-                raise InputError(
-                    f"flip {fault.flip}: sums of {', '.join(unprotected)} would be wrong; expected "
-                    "jobs with integrity, or among hosts"
-                )

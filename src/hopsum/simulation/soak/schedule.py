@@ -128,7 +128,7 @@ class JobEntry:
     near the wrap of fragment numbers. `collective`: all but an all-reduce take the workers as
     servers. Of kind `process`: `ranks` has the host of each, empty: one a worker; each makes
     `rounds` calls of up to about `elements`, at most `outstanding` at a time
-    (`hopsum.simulation.soak.processes`). Without `servers` each worker is one, twice.
+    (`hopsum.simulation.soak.rank_calls`). Without `servers` each worker is one, twice.
     `overflow`: number of the tensor of int32, from 1, whose sum wraps around, 0: none.
     """
 
