@@ -68,11 +68,10 @@ class _Connection:
 class Coordinator:
     """Process `rank` of a tree. `addresses`: where each process listens, by rank.
 
-    `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). `server`:
-    a socket that listens at this rank's address already. `wake`: called, in a thread, when
-    `events` has something, or raises. All methods may be called from any thread,
-    and raise what ended the coordination, such as ProcessLost with the name of a dead process.
-    OSError if this rank's address is taken.
+    `reduction`: of the bit vectors, elsewhere than on the tree or its ring (`combined`). `wake`:
+    called, in a thread, when `events` has something, or raises. All methods may be called from any
+    thread, and raise what ended the coordination, such as ProcessLost with the name of a dead
+    process. OSError if this rank's address is taken.
     """
 
     def __init__(
@@ -82,13 +81,12 @@ class Coordinator:
         addresses: Sequence[Address],
         options: CoordinationOptions = OPTIONS,
         reduction: ExternalAnd | None = None,
-        server: socket.socket | None = None,
         wake: Callable[[], None] | None = None,
     ) -> None:
         self._tree = tree
         self._rank = rank
         self._addresses = addresses
-        self._server = server or socket.create_server(addresses[rank], backlog=len(tree.names))
+        self._server = socket.create_server(addresses[rank], backlog=len(tree.names))
         self._server.setblocking(False)
         self._lock = threading.RLock()
         self._participant = Participant(

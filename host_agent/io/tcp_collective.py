@@ -47,7 +47,7 @@ class _Outlet:
 class TcpCollective:
     """One node among `addresses` (IPv4, by node); connections stay open between schedules.
 
-    `port`: where all of them listen, or each by node. `server`: a socket that listens there already
+    `port`: where all of them listen. `server`: a socket that listens there already
     for this node; it is closed when all are connected.
     `whose`: a number that those who are to meet have in common, and others at the same ports have
     not: connections of these are closed. So are those from another address than the peer's.
@@ -63,7 +63,7 @@ class TcpCollective:
         *,
         targets: Sequence[Channel],
         sources: Sequence[Channel],
-        port: int | Sequence[int] = BASE_PORT,
+        port: int = BASE_PORT,
         server: socket.socket | None = None,
         timeout: float = PROGRESS_SECONDS,
         tos: int = 0,
@@ -80,12 +80,11 @@ class TcpCollective:
         self._selector = selectors.DefaultSelector()
         self._outlets: dict[Channel, _Outlet] = {}
         self._inlets: dict[Channel, socket.socket] = {}
-        ports = [port] * len(addresses) if isinstance(port, int) else port
         if server is None:
-            server = socket.create_server((addresses[rank], ports[rank]), backlog=len(sources) + 1)
+            server = socket.create_server((addresses[rank], port), backlog=len(sources) + 1)
         with server:
             for target in targets:
-                self._outlets[target] = _Outlet(self._connect(target, ports[target.peer]))
+                self._outlets[target] = _Outlet(self._connect(target, port))
             self._accept(server, set(sources))
         for outlet in self._outlets.values():
             outlet.sock.setblocking(False)

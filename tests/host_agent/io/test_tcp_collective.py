@@ -21,7 +21,7 @@ from hopsum.collectives.execution import Channel, Execution, channels
 from hopsum.collectives.schedule import Ranges, Schedule, make_step
 from hopsum.collectives.tree import Tree
 from hopsum.host_agent.io import tcp_collective as module
-from hopsum.host_agent.io.tcp_collective import _GREETING, PeerLost, TcpCollective
+from hopsum.host_agent.io.tcp_collective import _GREETING, BASE_PORT, PeerLost, TcpCollective
 from tests.support.machine import PATIENCE, loopback
 from tests.support.schedules import broadcast_from
 
@@ -253,8 +253,7 @@ def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
     here, peer, elsewhere = loopback(3)
     addresses = [here, peer]
     met: dict[int, TcpCollective] = {}
-    server = socket.create_server((here, 0))
-    port = server.getsockname()[1]
+    server = socket.create_server((here, BASE_PORT))
 
     def receiver() -> None:
         met[0] = TcpCollective(
@@ -262,7 +261,7 @@ def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
         )
 
     def stranger(source: str) -> socket.socket:
-        return socket.create_connection((here, port), PATIENCE, (source, 0))
+        return socket.create_connection((here, BASE_PORT), PATIENCE, (source, 0))
 
     listening = threading.Thread(target=receiver)
     with contextlib.ExitStack() as stack:
@@ -278,9 +277,7 @@ def test_foreign_connections_neither_take_a_place_nor_delay_others() -> None:
         for turned_away in (forger, silent[0]):
             with contextlib.suppress(ConnectionResetError):
                 assert turned_away.recv(1) == b""
-        met[1] = TcpCollective(
-            1, addresses, targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
-        )
+        met[1] = TcpCollective(1, addresses, targets=[Channel(0, 0)], sources=[], whose=7)
         listening.join(PATIENCE)
     received = np.zeros(1, np.int32)
     met[1].run(Execution(FROM_1_TO_0, 1, np.full(1, 5, np.int32)))
@@ -297,8 +294,7 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
     monkeypatch.setattr(module, "MOST_GREETING", 4)
     here, peer = loopback(2)
     met: dict[int, TcpCollective] = {}
-    server = socket.create_server((here, 0))
-    port = server.getsockname()[1]
+    server = socket.create_server((here, BASE_PORT))
 
     def receiver() -> None:
         met[0] = TcpCollective(
@@ -308,7 +304,7 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
     listening = threading.Thread(target=receiver)
     with contextlib.ExitStack() as stack:
         silent = [
-            stack.enter_context(socket.create_connection((here, port), PATIENCE, (peer, 0)))
+            stack.enter_context(socket.create_connection((here, BASE_PORT), PATIENCE, (peer, 0)))
             for _ in range(6)
         ]
         listening.start()
@@ -319,9 +315,7 @@ def test_connections_that_have_not_said_whose_they_are_are_bounded(
         with pytest.raises(BlockingIOError):
             silent[0].recv(1)
         silent[0].close()
-        met[1] = TcpCollective(
-            1, [here, peer], targets=[Channel(0, 0)], sources=[], port=[port, 0], whose=7
-        )
+        met[1] = TcpCollective(1, [here, peer], targets=[Channel(0, 0)], sources=[], whose=7)
         listening.join(PATIENCE)
     received = np.zeros(1, np.int32)
     met[1].run(Execution(FROM_1_TO_0, 1, np.full(1, 5, np.int32)))
