@@ -1,16 +1,8 @@
-"""Congestion window of a stream: its fragments in flight on shared links (docs/congestion.md).
-
-Switches mark packets in long queues, and slots and servers propagate the mark, so the result tells
-all workers of a job. They react as TCP does (RFC 5681, with the marks of RFC 3168): the window is
-halved, at most once a round trip; otherwise it grows by one full-size segment every round trip. So
-jobs and connections in the same queue converge to equal shares of its link.
+"""How many of a stream's fragments fit the queues of its path (docs/congestion.md).
 
 Of the tree's flows as many fragments may be in flight as a queue holds, where most of them meet:
-marks come with results, too late for the first windows of dozens of workers.
-
-Delay alone never shrinks a window: the wait for the slowest worker looks like a queue. But a round
-trip close to the propagation and transmission time shows that queues are empty, and the window
-doubles.
+marks come with results, too late for the first windows of dozens of workers. How marks and round
+trips change the window is in datapath/congestion.h.
 """
 
 from __future__ import annotations

@@ -120,8 +120,19 @@ def _c_forms(forms: Sequence[Form]) -> ctypes.Array[_Form]:
     return (_Form * len(forms))(*each)
 
 
-class Server:
-    """The server of one tree of a job: frames in, frames out; it has no timers of its own.
+class AnsweringMachine:
+    """A machine (`hopsum.host_agent.io.loop`) that only answers: it has no timers of its own."""
+
+    deadline: float | None = None
+    deferrable = 0
+    """Each answer is awaited."""
+
+    def tick(self, now: float) -> None:
+        """Do nothing."""
+
+
+class Server(AnsweringMachine):
+    """The server of one tree of a job: frames in, frames out.
 
     Results carry the IP ToS byte of the sums that come in: their job's priority.
     """
@@ -196,19 +207,6 @@ class Server:
     def mark(self, tos: int) -> None:
         """Set the IP ToS byte of results, until contributions arrive with another one."""
         self._bound.state.tos = tos
-
-    def tick(self, now: float) -> None:
-        """Do nothing: a server only answers."""
-
-    @property
-    def deadline(self) -> float | None:
-        """None: a server only answers."""
-        return None
-
-    @property
-    def deferrable(self) -> int:
-        """0: each answer is awaited."""
-        return 0
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send, in order; each batch has one length."""

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.codec import JOB_START, TREE_AT, Frames, by_number
-from hopsum.host_agent.server import Server
+from hopsum.host_agent.server import AnsweringMachine, Server
 from hopsum.network.model import Network
 
 
-class ServerSet:
+class ServerSet(AnsweringMachine):
     """Servers of several jobs and trees, with the interface of one."""
 
     def __init__(self, servers: Iterable[Server] = ()) -> None:
@@ -79,19 +79,6 @@ class ServerSet:
     def leave(self, now: float) -> int:
         """Take over what the flows have done; return the bytes that they have sent."""
         return sum([server.leave(now) for server in self])
-
-    def tick(self, now: float) -> None:
-        """Do nothing: servers only answer."""
-
-    @property
-    def deadline(self) -> float | None:
-        """None: servers only answer."""
-        return None
-
-    @property
-    def deferrable(self) -> int:
-        """0: each answer is awaited."""
-        return 0
 
     def take_output(self) -> list[Frames]:
         """Return the frames to send; each batch has one length."""

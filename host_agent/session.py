@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from hopsum.collectives.messages import network_from, plan_from
 from hopsum.collectives.plan import JobPlan
@@ -78,7 +79,33 @@ def _ignore() -> None:
     """Default callback: does nothing."""
 
 
-class AgentSession:
+_Out = TypeVar("_Out")
+
+
+class _Session(Generic[_Out]):
+    """What both sessions have: messages, and streams that come and go."""
+
+    def __init__(self, address: str, host: str) -> None:
+        self.address = address
+        self.host = host
+        self.wake: Callable[[], None] = _ignore
+        self.news: Callable[[], None] = _ignore
+        self._output: list[_Out] = []
+        self._up = False
+
+    def disconnected(self) -> None:
+        """End a stream."""
+        self._up = False
+
+    def take_output(self) -> list[_Out]:
+        """Return the messages to send, in order; none while no stream is up."""
+        if not self._up:
+            return []
+        taken, self._output = self._output, []
+        return taken
+
+
+class AgentSession(_Session[pb.AgentMessage]):
     """Host `host` in job `job`, as the controller at `address` knows it.
 
     A restarted controller learns the agent's progress: state and rounds in Register, then the final
@@ -87,12 +114,9 @@ class AgentSession:
     """
 
     def __init__(self, address: str, job: int, host: str, instance: str = "") -> None:
-        self.address = address
+        super().__init__(address, host)
         self.job = job
-        self.host = host
         self.instance = instance
-        self.wake: Callable[[], None] = _ignore
-        self.news: Callable[[], None] = _ignore
         self.heartbeat = HEARTBEAT_SECONDS
         """Until the controller sets one: seconds of silence after which an agent should `beat`."""
         self.state: pb.AgentState = pb.EXPECTED
@@ -108,8 +132,6 @@ class AgentSession:
         self._welcome: pb.Welcome | None = None
         self._assignment: Assignment | None = None
         self._events: list[Event] = []
-        self._output: list[pb.AgentMessage] = []
-        self._up = False
         self._last_word: pb.AgentMessage | None = None
         self._boundary: pb.AgentMessage | None = None
         self._cut: tuple[int, JobPlan] | None = None
@@ -197,21 +219,10 @@ class AgentSession:
         self._output = [pb.AgentMessage(register=register), *waiting, *again]
         self.wake()
 
-    def disconnected(self) -> None:
-        """End a stream."""
-        self._up = False
-
     @property
     def over(self) -> bool:
         """Whether no further stream is needed."""
         return self.error is not None or self.all_done is not None
-
-    def take_output(self) -> list[pb.AgentMessage]:
-        """Return the messages to send, in order; none while no stream is up."""
-        if not self._up:
-            return []
-        taken, self._output = self._output, []
-        return taken
 
     def beat(self) -> None:
         """Send a heartbeat."""
@@ -264,7 +275,7 @@ class AgentSession:
             self._events.append(PlanChanged(plan_from(message)))
 
 
-class NodeSession:
+class NodeSession(_Session[pb.NodeMessage]):
     """Session of host `host`'s agent process with the controller at `address`.
 
     `memory`: bytes that the processes of its machine may use together; `machine`: the same for all
@@ -277,16 +288,11 @@ class NodeSession:
     def __init__(
         self, address: str, host: str, memory: int = 0, machine: str = "", instance: str = ""
     ) -> None:
-        self.address = address
-        self.host = host
+        super().__init__(address, host)
         self.refused: str | None = None
         """The controller's reason for rejecting this process."""
-        self.wake: Callable[[], None] = _ignore
-        self.news: Callable[[], None] = _ignore
         self._hello = pb.Hello(host=host, memory=memory, machine=machine, instance=instance)
         self._commands: list[pb.NodeCommand] = []
-        self._output: list[pb.NodeMessage] = []
-        self._up = False
 
     # -- the agent
 
@@ -309,21 +315,10 @@ class NodeSession:
         self._output = [pb.NodeMessage(hello=self._hello)]
         self.wake()
 
-    def disconnected(self) -> None:
-        """End a stream."""
-        self._up = False
-
     @property
     def over(self) -> bool:
         """Whether no further stream is needed."""
         return self.refused is not None
-
-    def take_output(self) -> list[pb.NodeMessage]:
-        """Return the messages to send, in order; none while no stream is up."""
-        if not self._up:
-            return []
-        taken, self._output = self._output, []
-        return taken
 
     def beat(self) -> None:
         """Nothing: see `heartbeat`."""
