@@ -127,8 +127,10 @@ class SessionThread(Generic[Out, In]):
         for address in cycle(self._addresses):
             if address == self._addresses[0]:
                 self._backoff.attempt(time.monotonic())
+            ended = False
             try:
                 self._attend(address)
+                ended = True
                 why = "the controller ended the stream"
             except grpc.RpcError as error:
                 why = in_words(error)
@@ -138,7 +140,9 @@ class SessionThread(Generic[Out, In]):
             why = f"controller at {address}: {why}"
             with self.changed:
                 self._end_stream()
-                if self.closed or self._session.over:
+                # What is to be sent when it is closed waits for the controller that leads.
+                tried = ended or address == self._addresses[-1]
+                if self._session.over or (self.closed and tried):
                     return
             if why != logged.get(address):
                 LOGGER.warning("%s; trying again", why)

@@ -314,6 +314,9 @@ class Environment(Protocol):
     def attend(self, job: int) -> Stream:
         """Open the stream of a job."""
 
+    def report_failure(self, job: int, reason: str) -> None:
+        """Tell the controller why a job failed here that it assigns again, and no more."""
+
     def leave(self, stream: Stream) -> None:
         """Forget a job's operations and processes, and end its stream after the last messages."""
 

@@ -225,14 +225,12 @@ class HostAgent:
         if job in self._members:
             return
         report = self._reports.get(job)
-        stream = self._environment.attend(job)
         if report is None:
             LOGGER.info("attends job %d", job)
-            self.join(stream)
+            self.join(self._environment.attend(job))
         else:
             LOGGER.info("reports again why job %d failed here", job)
-            stream.failed(report)
-            self._environment.leave(stream)
+            self._environment.report_failure(job, report)
 
     def _report(self, now: float) -> None:
         assert self._node is not None and self._report_seconds is not None

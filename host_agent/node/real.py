@@ -150,10 +150,20 @@ class RealEnvironment:
 
     def attend(self, job: int) -> Stream:
         """Connect to the controller of the host's own stream."""
-        assert self._node is not None
-        client = AgentStream(self._node.address, job, self._host, tls=self._tls)
+        client = self._client(job)
         self.open(client)
         return client
+
+    def report_failure(self, job: int, reason: str) -> None:
+        """Send it in a stream that ends then."""
+        client = self._client(job)
+        client.failed(reason)  # before it registers, which says so too
+        client.open()
+        self._close(client)
+
+    def _client(self, job: int) -> AgentStream:
+        assert self._node is not None
+        return AgentStream(self._node.address, job, self._host, tls=self._tls)
 
     def open(self, client: AgentStream) -> None:
         """Connect, and let events wake the loop."""
@@ -169,8 +179,11 @@ class RealEnvironment:
             self._port.use_links(stream.job, {})
         client: Any = stream
         self._unwatch(client.fileno())
-        # Closing waits until the last messages are sent.
-        name = f"closing job {stream.job}"
+        self._close(client)
+
+    def _close(self, client: AgentStream) -> None:
+        """Close a stream, which waits until the last messages are sent."""
+        name = f"closing job {client.job}"
         threading.Thread(target=client.close, name=name, daemon=True).start()
 
     def awaited(self) -> Iterable[int]:

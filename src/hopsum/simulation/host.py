@@ -356,6 +356,12 @@ class VirtualHost(FlowAgent):
         assert self._attend is not None
         return self._attend(job)
 
+    def report_failure(self, job: int, reason: str) -> None:
+        """Send it in a stream that ends then."""
+        stream = self.attend(job)
+        stream.failed(reason)
+        self._leave(stream)
+
     def leave(self, stream: Stream) -> None:
         """Forget a job."""
         self._completed = [done for done in self._completed if done.job != stream.job]
