@@ -52,13 +52,6 @@ static inline double later(double a, double b)
     return a > b ? a : b;
 }
 
-/* For qsort. */
-static int by_number(const void *a, const void *b)
-{
-    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-    return (x > y) - (x < y);
-}
-
 static inline uint32_t kind_of(const uint8_t *frame)
 {
     return frame[KIND] & 0x0F;

@@ -240,22 +240,29 @@ void server_adopt(struct server *s, const struct server *before, int same)
     }
 }
 
-/* Fill `order` with the slots that have a result, oldest first. */
+/* Whether a slot has a result that is older than that of another, or the other has none. */
+static int is_older(const struct server *s, int64_t slot, int64_t other)
+{
+    int64_t fragment = s->finished[slot].fragment, than = s->finished[other].fragment;
+    return fragment != EMPTY && (than == EMPTY || is_newer(than, fragment, 32));
+}
+
+/* Fill `order` with the slots that have a result, oldest first. From the oldest on they nearly are in order. */
 static void sort_history(struct server *s)
 {
-    int64_t one = EMPTY;
+    int64_t oldest = 0;
+    for (int64_t slot = 1; slot < s->window; slot++)
+        oldest = is_older(s, slot, oldest) ? slot : oldest;
     s->filled = 0;
-    for (int64_t slot = 0; slot < s->window; slot++) {
-        int64_t fragment = s->finished[slot].fragment;
-        if (fragment == EMPTY)
+    for (int64_t i = 0; i < s->window; i++) {
+        int64_t slot = (oldest + i) & (s->window - 1), at = s->filled;
+        if (s->finished[slot].fragment == EMPTY)
             continue;
-        one = one == EMPTY ? fragment : one;
-        /* How much newer it is than one of them; and the slot, which the lower bits of that are. */
-        s->order[s->filled++] = ((int32_t)(uint32_t)(fragment - one) * s->window) | slot;
+        for (; at && is_older(s, slot, s->order[at - 1]); at--)
+            s->order[at] = s->order[at - 1];
+        s->order[at] = slot;
+        s->filled++;
     }
-    qsort(s->order, (size_t)s->filled, sizeof s->order[0], by_number);
-    for (int64_t i = 0; i < s->filled; i++)
-        s->order[i] &= s->window - 1;
 }
 
 /* Send the history to all under a new epoch, from the result number `first` on, as far as there is room: some workers

@@ -59,6 +59,13 @@ static void send_next(struct stream *s, struct slot *slot, double now, struct ou
     s->counters->sent++;
 }
 
+/* For qsort. */
+static int by_number(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return (x > y) - (x < y);
+}
+
 /* Send the next fragments of all idle slots, in order, as far as the congestion window allows. The oldest always go,
  * as many as may be in flight: all others' results may wait for them. */
 static void fill_window(struct stream *s, double now, struct output *out)
