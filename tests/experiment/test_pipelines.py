@@ -142,3 +142,10 @@ def test_a_compiler_that_fails_says_why(
     with pytest.raises(ExperimentError, match="p4c is not on PATH"):
         compile_pipeline(Engine.BMV2, 32, 64)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_switches_program_names_no_folder_of_this_machine() -> None:
+    """Its size decides when messages of a simulation arrive: a seed is one history everywhere."""
+    config = compile_pipeline(Engine.EMBEDDED, 32, 64).config
+    assert b'"hopsum.p4"' in config
+    assert str(pipelines.PROGRAM.parent).encode() not in config

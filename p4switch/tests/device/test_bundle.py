@@ -52,6 +52,19 @@ def test_strings_of_several_lines_survive() -> None:
         assert before.sources.position(old) == after.sources.position(new)
 
 
+def test_below_its_root_a_program_may_be_anywhere(tmp_path: Path) -> None:
+    bundles = []
+    for folder in (tmp_path / "a", tmp_path / "another" / "place"):
+        (folder / "parts").mkdir(parents=True)
+        (folder / "parts" / "width.p4").write_text("const bit<8> width = 1;\n")
+        source = folder / "program.p4"
+        source.write_text('#include <core.p4>\n#include "parts/width.p4"\n')
+        bundles.append(make_bundle(source, root=folder))
+        assert str(folder).encode() in make_bundle(source)
+    assert bundles[0] == bundles[1]
+    assert b'"parts/width.p4"' in bundles[0]
+
+
 def test_defines_are_in_the_bundle(tmp_path: Path) -> None:
     source = tmp_path / "width.p4"
     source.write_text("#include <core.p4>\nconst bit<32> width = WIDTH;\n")

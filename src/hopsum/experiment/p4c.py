@@ -39,7 +39,7 @@ def compile_by_p4c(program: Path, defines: Mapping[str, str]) -> CompiledByP4c:
     if compiler is None:
         raise ExperimentError("engine bmv2: p4c is not on PATH; it compiles the P4 for BMv2")
     version = _run([compiler, "--version"], program).stdout
-    text = make_bundle(program, defines=defines).decode().replace(f'"{program.parent}/', '"')
+    text = make_bundle(program, defines=defines, root=program.parent).decode()
     entry = cache_entry("p4c", version, text)
     names = (INFO, JSON, MESSAGES)
     with locked(entry):

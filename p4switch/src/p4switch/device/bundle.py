@@ -32,16 +32,22 @@ MERGE = re.compile(r"\w\w|[^\w\s()\[\];,:?]{2}")
 
 
 def make_bundle(
-    path: Path, include_paths: Sequence[Path] = (), defines: Mapping[str, str] | None = None
+    path: Path,
+    include_paths: Sequence[Path] = (),
+    defines: Mapping[str, str] | None = None,
+    root: Path | None = None,
 ) -> bytes:
-    """Return the bundle of a source file. Raises P4Error."""
-    return to_text(
-        preprocess(path, include_paths=include_paths, defines=dict(defines or {}))
-    ).encode()
+    """Return the bundle of a source file. Raises P4Error.
+
+    `root`: files below this folder are named relative to it, so that the bundle is the same
+    wherever the folder is.
+    """
+    tokens = preprocess(path, include_paths=include_paths, defines=dict(defines or {}))
+    return to_text(tokens, root).encode()
 
 
-def to_text(tokens: Preprocessed) -> str:
-    """Return the text of preprocessed tokens."""
+def to_text(tokens: Preprocessed, root: Path | None = None) -> str:
+    """Return the text of preprocessed tokens. `root`: see `make_bundle`."""
     parts = [BUNDLE_HEADER]
     file, line, column, last = "", 0, 1, ""
     places = tokens.sources.locations(tokens.marks)
@@ -54,7 +60,7 @@ def to_text(tokens: Preprocessed) -> str:
             continue
         its_file, its_line, its_column = place
         if its_file != file or not line <= its_line <= line + BLANK_LINES:
-            parts.append(f'\n# {its_line} "{_shown(its_file)}"\n')
+            parts.append(f'\n# {its_line} "{_shown(its_file, root)}"\n')
             file, line, column, last = its_file, its_line, 1, ""
         while line < its_line:
             parts.append("\n")
@@ -73,10 +79,12 @@ def to_text(tokens: Preprocessed) -> str:
     return "".join(parts)
 
 
-def _shown(file: str) -> str:
+def _shown(file: str, root: Path | None) -> str:
     """Return a file's name for line markers; p4switch's own files without their folder."""
     path = Path(file)
     name = path.name if path.parent == SYSTEM_INCLUDES else file
+    if root is not None and path.is_relative_to(root):
+        name = str(path.relative_to(root))
     return name.replace("\\", "\\\\").replace('"', '\\"')
 
 
