@@ -7,6 +7,7 @@ import select
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
@@ -97,7 +98,7 @@ def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
         process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
-        with AgentClient(running.address, 1, "h1") as client:
+        with closing(AgentClient(running.address, 1, "h1")) as client:
             client.register(WAIT)
             client.ready()
             process.kill()
@@ -163,7 +164,7 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
         running.do(running.manager.submit(job_of(request)))
         for job, host, reason in ((2, "h1", "there is no job 2; jobs: 1"), (1, "h7", "no part")):
             with (
-                AgentClient(running.address, job, host) as client,
+                closing(AgentClient(running.address, job, host)) as client,
                 pytest.raises(ControllerError, match=f"rejected by the controller: .*{reason}"),
             ):
                 client.register(WAIT)
@@ -172,7 +173,7 @@ def test_refusals_reach_the_agent(tmp_path: Path) -> None:
 def test_no_controller(tmp_path: Path) -> None:
     address = f"unix:{tmp_path / 'nobody.sock'}"
     with (
-        AgentClient(address, 1, "h1") as client,
+        closing(AgentClient(address, 1, "h1")) as client,
         pytest.raises(ControllerError, match=r"for an assignment .*at unix:.*nobody\.sock"),
     ):
         client.register(0.1)
