@@ -32,6 +32,7 @@ from benchmarks.switch_rate import (
     CHILDREN,
     RunningSwitch,
     aggregating_switch,
+    build_of,
     cpu_seconds,
     free_ports,
     send_fragments,
@@ -268,6 +269,7 @@ def tables(folder: Path) -> Rows:
             "table": f"{ENTRIES if kind == 'lpm' else MASKS:,} {kind}",
             "microseconds_per_packet": round(seconds * 1e6, 2),
             "packets_per_cpu_second": round(1 / seconds),
+            "build": build_of(engine),
         }
         for engine, kind in cases
         for (seconds,) in [times[f"{engine.value} {kind}"]]

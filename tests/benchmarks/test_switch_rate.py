@@ -70,3 +70,17 @@ def test_the_time_of_ended_threads_counts() -> None:
     thread.join()
     until(lambda: not Path(f"/proc/self/task/{thread.native_id}").exists(), "its end")
     assert switch_rate.cpu_seconds(os.getpid()) - before >= 0.9 * spent[0]
+
+
+def test_figures_of_bmv2_say_how_it_was_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    switch = tmp_path / "simple_switch_grpc"
+    switch.write_text("#!/bin/sh\necho 1.15.5-abc\n")
+    switch.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    monkeypatch.delenv("BMV2_BUILD", raising=False)
+    assert switch_rate.build_of(Engine.BMV2) == "1.15.5-abc, flags unknown (BMV2_BUILD)"
+    monkeypatch.setenv("BMV2_BUILD", "-O2")
+    assert switch_rate.build_of(Engine.BMV2) == "1.15.5-abc, -O2"
+    assert not switch_rate.build_of(Engine.EMBEDDED)
