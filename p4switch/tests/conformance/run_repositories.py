@@ -35,7 +35,7 @@ PACKAGES = ("V1Switch", "PSA_Switch")
 
 @dataclass(frozen=True, slots=True)
 class Repository:
-    """A clone, and what came of its programs."""
+    """A clone, and the results of its programs."""
 
     name: str
     version: str
