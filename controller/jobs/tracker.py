@@ -120,8 +120,10 @@ class Tracker:
         if agent.role != "server" and self.started and state < pb.READY:
             why = f"job {self.plan.job} has started; a {agent.role} cannot join it again"
             return [(host, refusal(why)), *self._fail_restarted(agent)]
-        if agent.role == "worker" and self.started and agent.state == pb.LOST:
-            # The others have been notified of its loss.
+        lost = agent.role == "worker" and agent.state == pb.LOST
+        failed = agent.role != "server" and agent.state == pb.FAILED
+        if self.started and (lost or failed):
+            # The others have been notified.
             why = f"host {host} has failed in job {self.plan.job}: {agent.reason}"
             return [(host, refusal(why))]
         agent.connected, agent.heard, agent.reason = True, now, ""

@@ -157,6 +157,22 @@ def test_a_lost_worker_that_returns_stays_lost() -> None:
     assert set(tracker.failures()) == {"h1", "h2"}
 
 
+def test_a_worker_that_has_failed_stays_failed_when_its_report_comes_again() -> None:
+    """Its job is over for all of them: without the failure it would count as finished."""
+    tracker = Tracker(*star(1))
+    failed = say(failed=pb.Failed(reason="OverflowError: a sum overflows"))
+    tracker.register("h1", 0.0, pb.FAILED)
+    tracker.receive("h1", failed, 0.0)
+    tracker.leave("h1", 0.1)
+    assert tracker.released
+    again = tracker.register("h1", 0.2, pb.FAILED)
+    assert kinds(again) == [("h1", "refused")]
+    assert again[0][1].refused.reason == (
+        "host h1 has failed in job 1: OverflowError: a sum overflows"
+    )
+    assert tracker.failures()["h1"] == "OverflowError: a sum overflows"
+
+
 def test_an_agent_that_returns_in_time_has_lost_nothing() -> None:
     """The end of a stream says nothing of the process: the controller, or the network, was away."""
     tracker = started()
