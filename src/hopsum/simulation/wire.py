@@ -8,8 +8,10 @@ path allows.
 from __future__ import annotations
 
 import random
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from hopsum.simulation.events import EventQueue
 
@@ -40,6 +42,8 @@ class Way:
         self._options = options
         self._rng = random.Random(seed)
         self._last = 0.0
+        self._partitions = 0
+        self._under_way: deque[tuple[Action, int]] = deque()
         self._held: list[tuple[Action, int]] | None = None
 
     def send(self, arrive: Action, size: int = 0) -> None:
@@ -53,20 +57,24 @@ class Way:
             delay += RETRANSMISSION_SECONDS
         arrival = self._queue.now + delay + size * options.seconds_a_byte
         self._last = max(self._last, arrival)
-        self._queue.at(self._last, lambda: self._arrive(arrive, size))
+        self._under_way.append((arrive, size))
+        self._queue.at(self._last, partial(self._arrive, self._partitions))
 
-    def _arrive(self, arrive: Action, size: int) -> None:
-        if self._held is not None:
-            self._held.append((arrive, size))
-        else:
+    def _arrive(self, partitions: int) -> None:
+        """Deliver what is next, unless a partition began after it was sent."""
+        if partitions == self._partitions:
+            arrive, _ = self._under_way.popleft()
             arrive()
 
     def part(self) -> None:
-        """Deliver nothing until `join`."""
-        self._held = self._held or []
+        """Deliver nothing until `join`; what is under way is lost."""
+        if self._held is None:
+            self._partitions += 1
+            self._held = [*self._under_way]
+            self._under_way.clear()
 
     def join(self) -> None:
-        """Retransmit what has not arrived."""
+        """Retransmit what has not arrived, in order."""
         held, self._held = self._held, None
         for arrive, size in held or ():
             self.send(arrive, size)
