@@ -100,16 +100,22 @@ class AgentStreams:
             _, host = self._agents[stream]
             self.tell(active, active.tracker.receive(host, message, self._state.now))
 
-    def leave(self, stream: int) -> None:
-        """Process the end of an agent's stream."""
+    def leave(self, stream: int) -> tuple[ActiveJob, str] | None:
+        """Process the end of an agent's stream.
+
+        Return its job and host if it ended without the agent's last message.
+        """
         self._joining.discard(stream)
         key = self._agents.pop(stream, None)
         if key is None or self._streams.get(key) != stream:
             # A later stream has replaced it.
-            return
+            return None
         del self._streams[key]
-        active = self._state.plans.active[key[0]]
-        self.tell(active, active.tracker.leave(key[1], self._state.now))
+        number, host = key
+        active = self._state.plans.active[number]
+        unfinished = not active.tracker.agents[host].over
+        self.tell(active, active.tracker.leave(host, self._state.now))
+        return (active, host) if unfinished else None
 
     def tell(self, active: ActiveJob, messages: Outgoing) -> None:
         """Send messages to a job's agents; what they say is recorded before they know."""

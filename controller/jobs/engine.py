@@ -186,7 +186,9 @@ class JobEngine:
             case events.AgentSaid(stream, message):
                 self.agents.receive(stream, message)
             case events.AgentLeft(stream):
-                self.agents.leave(stream)
+                unfinished = self.agents.leave(stream)
+                if unfinished is not None:
+                    self.hosts.recall(*unfinished)
             case events.HostAttached(host):
                 self.hosts.invite(host)
             case events.HostDetached():

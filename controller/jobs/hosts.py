@@ -37,6 +37,14 @@ class Hosts:
         for host in active.absent:
             self._attend(host, active.job)
 
+    def recall(self, active: ActiveJob, host: str) -> None:
+        """Let a host whose agent's stream has ended without a last message attend its job again.
+
+        One that still takes part comes back by itself; one whose part has failed reports it again.
+        """
+        if host in active.absent:
+            self._attend(host, active.job)
+
     def _attend(self, host: str, job: Job) -> None:
         command = pb.NodeCommand(attend=pb.AttendJob(job=job.number))
         self._state.send(events.SendToHost(host, command))
