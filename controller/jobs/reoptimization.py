@@ -33,7 +33,6 @@ from hopsum.controller.jobs.plan_costs import (
 from hopsum.controller.jobs.plan_store import Change, PlanStore
 from hopsum.controller.jobs.procedures import Compute, Lock, Procedure, Procedures
 from hopsum.controller.jobs.replanning import Cause, Replanner, ReplanningPolicy
-from hopsum.controller.telemetry.diagnosis import cut_off
 from hopsum.controller.telemetry.state import SMOOTHING_SECONDS, NetworkState
 from hopsum.network.model import Network, NetworkError
 from hopsum.planning.model.demand import DirectedLink
@@ -197,12 +196,10 @@ class Reoptimization:
 
     def _recut(self, active: ActiveJob, elements: int, now: float) -> Procedure[None]:
         number, plan = active.job.number, active.plan
-        if not elements or number not in self.plans.active or self.plans.lost_to(number):
+        # Parts among hosts need paths, and no element of the plan's trees.
+        if not elements or number not in self.plans.active or self.plans.waits(number):
             return
         network, rate = self.plans.working(), self.replanner(active, now).rate
-        if cut_off(network, active.job.hosts):
-            # Parts among hosts need no switch of the plan's trees, but paths.
-            return
         own = link_rates(active.round_estimate(network, plan, elements), rate)
         view = free_network(network, self._state.shares(now, own))
 

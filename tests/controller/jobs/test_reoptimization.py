@@ -104,7 +104,7 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
     async def main() -> None:
         network = load_network("leaf-spine:2x2x1", link_rate=rate, slots=256)
         manager = Manager(network, install)
-        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h3",))
         levels = {1: 3, 2: 0}
         plan = await manager.submit(job_of(request))
         newer = replace(request, job=2, workers=("h1", "h2"))
@@ -133,7 +133,7 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
     async def main() -> None:
         network = load_network("leaf-spine:2x2x1", link_rate=RATE, slots=256)
         manager = Manager(network, install)
-        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h3",))
         levels = {1: 3, 2: 0}
         await manager.submit(job_of(request))
         looking = Looking(manager, NetworkState(network), 1)
@@ -376,6 +376,21 @@ def test_a_jobs_own_load_is_no_reason_for_other_weights() -> None:
         # The same load, and none of it the job's.
         looking.replanner.rate = 0.0
         assert await looking.recut(100_000, 10.0) is not plan
+
+    asyncio.run(main())
+
+
+def test_hosts_without_paths_keep_their_weights() -> None:
+    """No tree needs what has failed: all parts are among the hosts."""
+
+    async def main() -> None:
+        manager = Manager(load_network("star:3", link_rate=RATE), install)
+        request = PlanRequest(1, 1, ("h1", "h2"), (), embedding=EmbeddingOptions(period=10))
+        plan = await manager.submit(job_of(request, planner="embedding"))
+        looking = Looking(manager, NetworkState(manager.network), 1)
+        await manager.fail(["s1"])
+        assert plan.host_parts and not manager.store.lost_to(1)
+        assert await looking.recut(100_000, 10.0) is manager.store.plan_of(1)
 
     asyncio.run(main())
 
