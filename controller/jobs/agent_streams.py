@@ -100,10 +100,10 @@ class AgentStreams:
             _, host = self._agents[stream]
             self.tell(active, active.tracker.receive(host, message, self._state.now))
 
-    def leave(self, stream: int) -> tuple[ActiveJob, str] | None:
+    def leave(self, stream: int) -> str | None:
         """Process the end of an agent's stream.
 
-        Return its job and host if it ended without the agent's last message.
+        Return its host if it ended without the agent's last message.
         """
         self._joining.discard(stream)
         key = self._agents.pop(stream, None)
@@ -115,7 +115,7 @@ class AgentStreams:
         active = self._state.plans.active[number]
         unfinished = not active.tracker.agents[host].over
         self.tell(active, active.tracker.leave(host, self._state.now))
-        return (active, host) if unfinished else None
+        return host if unfinished else None
 
     def tell(self, active: ActiveJob, messages: Outgoing) -> None:
         """Send messages to a job's agents; what they say is recorded before they know."""

@@ -186,9 +186,9 @@ class JobEngine:
             case events.AgentSaid(stream, message):
                 self.agents.receive(stream, message)
             case events.AgentLeft(stream):
-                unfinished = self.agents.leave(stream)
-                if unfinished is not None:
-                    self.hosts.recall(*unfinished)
+                host = self.agents.leave(stream)
+                if host is not None:
+                    self.hosts.invite(host)
             case events.HostAttached(host):
                 self.hosts.invite(host)
             case events.HostDetached():

@@ -27,7 +27,11 @@ class Hosts:
         return tuple(host for host in self._state.nodes.attached if host not in apart)
 
     def invite(self, host: str) -> None:
-        """Let a host whose agent process has attached attend the jobs that lack it."""
+        """Let a host attend the jobs that lack its agent.
+
+        If its agent takes part in one, that comes back by itself; if its part has failed, it
+        reports that again.
+        """
         for active in self._state.plans.active.values():
             if host in active.absent:
                 self._attend(host, active.job)
@@ -35,14 +39,6 @@ class Hosts:
     def summon(self, active: ActiveJob) -> None:
         """Let the hosts whose agents a job lacks attend it."""
         for host in active.absent:
-            self._attend(host, active.job)
-
-    def recall(self, active: ActiveJob, host: str) -> None:
-        """Let a host whose agent's stream has ended without a last message attend its job again.
-
-        One that still takes part comes back by itself; one whose part has failed reports it again.
-        """
-        if host in active.absent:
             self._attend(host, active.job)
 
     def _attend(self, host: str, job: Job) -> None:
