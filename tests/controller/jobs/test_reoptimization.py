@@ -104,7 +104,7 @@ def test_slots_come_back_to_who_gave_them_up_and_not_at_once(rate: float | None)
     async def main() -> None:
         network = load_network("leaf-spine:2x2x1", link_rate=rate, slots=256)
         manager = Manager(network, install)
-        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h3",))
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
         levels = {1: 3, 2: 0}
         plan = await manager.submit(job_of(request))
         newer = replace(request, job=2, workers=("h1", "h2"))
@@ -133,7 +133,7 @@ def test_changing_slots_cause_one_evaluation_per_pause() -> None:
     async def main() -> None:
         network = load_network("leaf-spine:2x2x1", link_rate=RATE, slots=256)
         manager = Manager(network, install)
-        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("h3",))
+        request = PlanRequest(1, 1, ("h1", "h2", "h3"), ("ps",))
         levels = {1: 3, 2: 0}
         await manager.submit(job_of(request))
         looking = Looking(manager, NetworkState(network), 1)
