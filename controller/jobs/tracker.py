@@ -90,10 +90,10 @@ class Tracker:
     def _expect_auxiliary(self, *, replaces: bool = False) -> None:
         """Expect agents on hosts other than workers: servers and relays.
 
-        A server may come back in a new epoch, a relay cannot.
+        A server may come back in a new epoch; a relay cannot, nor can a server that is one.
         """
         for host in self.plan.auxiliary:
-            role = "server" if host in self.plan.servers else "relay"
+            role = "relay" if host in self.plan.relays else "server"
             if host not in self.agents:
                 self.agents[host] = Agent(host, role, replaces=replaces)
 

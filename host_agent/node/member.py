@@ -212,9 +212,7 @@ class Member:
     def replaceable(self) -> bool:
         """Whether another member may take its place, as that of a server, or has no part yet."""
         plan, host = self._plan, self.stream.host
-        return plan is None or (
-            host not in plan.workers and any(tree.server == host for tree in plan.trees)
-        )
+        return plan is None or (host in plan.servers and host not in (*plan.workers, *plan.relays))
 
     def _fail_with(self, lost: Mapping[str, str]) -> None:
         """Raise PeerGone if the job has lost workers before this one finished its part."""

@@ -209,9 +209,14 @@ class JobPlan:
     @property
     def auxiliary(self) -> tuple[str, ...]:
         """The participating hosts that are not workers: servers and relays."""
-        relays = (host for part in self.host_parts for host in part.relays(self.workers))
         servers = (host for host in self.servers if host not in self.workers)
-        return tuple(dict.fromkeys((*servers, *relays)))
+        return tuple(dict.fromkeys((*servers, *self.relays)))
+
+    @property
+    def relays(self) -> tuple[str, ...]:
+        """The hosts that sum parts over TCP and are not workers; some may be servers, too."""
+        relays = (host for part in self.host_parts for host in part.relays(self.workers))
+        return tuple(dict.fromkeys(relays))
 
 
 def tensor_ranges(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hopsum.collectives.plan import HostPart
 from hopsum.controller.jobs import tracker as tracker_module
 from hopsum.controller.jobs.tracker import Outgoing, Tracker
 from hopsum.network.loaders import load_network
@@ -363,6 +365,18 @@ def test_a_restarted_server_needs_a_new_epoch() -> None:
     assert message.welcome.plan.epoch == 2
     assert kinds(tracker.receive("ps", READY, 2.0)) == [("ps", "start")]
     assert tracker.underway
+
+
+def test_a_server_that_is_a_relay_cannot_come_back() -> None:
+    """Its sums of trees could come again in a new epoch; those over TCP are lost."""
+    network, plan = star()
+    part = HostPart(Fraction(1, 2), root="ps", parents={"h1": "ps", "h2": "ps"})
+    tracker = started(Tracker(network, replace(plan, host_parts=(part,))))
+    tracker.leave("ps", 0.0)
+    assert not tracker.needs_new_epoch("ps", pb.EXPECTED)
+    (_, message), *others = tracker.register("ps", 1.0)
+    assert "a relay cannot join it again" in message.refused.reason
+    assert kinds(others) == [("h1", "lost"), ("h2", "lost")]
 
 
 def test_a_server_that_moved_is_expected_on_its_new_host() -> None:
