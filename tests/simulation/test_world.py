@@ -157,6 +157,24 @@ def test_a_fair_host_serves_its_connections_in_turn() -> None:
     assert arrivals(fair=True) == [0, 0, 1, 2, 0, 1]
 
 
+def test_frames_too_short_for_a_job_take_one_turn() -> None:
+    # Their job number used to be whatever an earlier frame had left in their memory.
+    agents = {"h1": Sender([]), "h2": Sender([])}
+    frames: list[bytes] = []
+    departures = Departures(lambda source, frame: frames.append(frame))
+    world = World(two_hosts(), {}, agents, fair=True, observers=[departures])
+    channel = world.channels["h1", "h2"]
+    to_hopsum = bytes(12) + b"\x08\x00\x45" + bytes(8) + b"\x11" + bytes(12) + b"\x48\x53"
+    short = [to_hopsum + bytes([0, 0, 0, number]) for number in range(6)]
+    for burst in [[to_hopsum.ljust(1400, bytes([job])) for job in (1, 2) * 4], short]:
+        frames.clear()
+        for frame in burst:
+            channel.transmit(frame)
+        while world.queue.step():
+            pass
+    assert frames == short
+
+
 @pytest.mark.parametrize("loss", [0.0, 0.1])
 def test_a_receiver_that_takes_nothing_stops_its_sender(loss: float) -> None:
     network, elements = two_hosts(8e8, 1e-4), 200_000

@@ -117,7 +117,7 @@ static struct turn *turn_of(struct queue *queue, const struct frame *frame)
     uint8_t bytes = 0;
     if (is_ipv4(frame) && frame->bytes[PROTOCOL] == TCP_PROTOCOL)
         key += SOURCE_IP, bytes = 12;
-    else if (is_ipv4(frame) && is_ours(frame))
+    else if (frame->length >= JOB + 2 && is_ipv4(frame) && is_ours(frame))
         key += JOB, bytes = 2;
     struct turn **at = &queue->turns;
     for (; *at; at = &(*at)->next)
