@@ -380,7 +380,7 @@ class Driver:
             initial_election_id=self._election_id,
         )
         with self._schemas:
-            switch = fy.Switch(link.target.name, link.target.address, options)
+            switch = _Switch(link.target.name, link.target.address, options)
         lost = asyncio.Event()
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
         # finsy listens to its ports without the switch, which then emits no events of them.
@@ -532,6 +532,18 @@ async def _drop_replication(switch: fy.Switch) -> None:
     held = await _read(switch, fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry())
     if held:
         await switch.write([-each for each in held])  # type: ignore[operator]
+
+
+class _Switch(fy.Switch):
+    """A switch of finsy, for which a stream that ends early is a lost connection, not a defect.
+
+    As it connects, finsy starts tasks that assert that the connection is open. They run before the
+    end of the stream is noticed.
+    """
+
+    async def _receive_until_closed(self) -> None:
+        await asyncio.sleep(0)
+        await super()._receive_until_closed()
 
 
 @contextlib.asynccontextmanager
