@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import StrEnum
 from itertools import pairwise
 from typing import NamedTuple
@@ -50,6 +50,25 @@ class Violation(NamedTuple):
 
     oracle: Oracle
     text: str
+
+
+def longest_silence(outages: Iterable[tuple[float, float]]) -> float:
+    """Return the longest time without progress of a TCP connection, given outages (start, stop), in
+    any unit.
+
+    Its retransmission timeout doubles with each loss in a row (RFC 6298): what an outage has
+    silenced tries again after up to the same time once more, and another outage may have begun.
+    """
+    longest = 0.0
+    chains: list[tuple[float, float]] = []
+    for start, stop in sorted(outages):
+        if chains and start <= 2 * chains[-1][1] - chains[-1][0]:
+            first, last = chains[-1]
+            chains[-1] = first, max(last, stop)
+        else:
+            chains.append((start, stop))
+        longest = max(longest, 2 * (chains[-1][1] - chains[-1][0]))
+    return longest
 
 
 def leaks(cluster: VirtualCluster, controller: Cluster) -> Iterator[str]:

@@ -42,6 +42,7 @@ from hopsum.simulation.soak.oracles import (
     Violation,
     journal_differs,
     leaks,
+    longest_silence,
     overlapping_slots,
     predictable,
     unpredicted_bytes,
@@ -71,6 +72,8 @@ END_SECONDS = 300.0
 """Seconds after the last fault for jobs to end."""
 ATTEND_SECONDS = 60.0
 """Seconds from a job's start within which its ranks must attend: outages are shorter."""
+REPAIR_SECONDS = 2.0
+"""Seconds from an outage's end until its switches forward again, and messages may get lost."""
 SETTLE_SECONDS = 40.0
 """Seconds after the last job's end for switches, agents and journal to return to their initial
 state."""
@@ -400,16 +403,18 @@ class _Run:
 
         A rank has died; or an agent's state is lost for good; or frames of a part over TCP are
         lost, whose timeout doubles with each loss in a row until nothing moves for
-        PROGRESS_SECONDS. After an outage it is up to twice that long, and more by a clock that runs
-        fast.
+        PROGRESS_SECONDS; outages that follow each other lengthen it, and a clock that runs fast.
         """
         if self.ranks.died(job):
             return True
         over_tcp = job.spec.among_hosts or (job.plan is not None and bool(job.plan.host_parts))
         faults = self.schedule.faults
         pace = max([1.0, *(fault.pace for fault in faults if isinstance(fault, ClockDrift))])
-        outages = [fault.stop - fault.start for fault in faults if isinstance(fault, Outage)]
-        silence = 2 * pace * max(outages, default=0.0)
+        silence = pace * longest_silence(
+            (fault.start, fault.stop + REPAIR_SECONDS)
+            for fault in faults
+            if isinstance(fault, Outage)
+        )
         loses = any(isinstance(fault, Noise) and fault.loss for fault in faults)
         if over_tcp and (loses or silence > PROGRESS_SECONDS):
             return True
