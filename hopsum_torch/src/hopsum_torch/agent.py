@@ -34,6 +34,10 @@ HELLO_SECONDS = 10.0
 _CREDENTIALS = struct.Struct("iII")
 """Layout of SO_PEERCRED: process, user, group (unix(7))."""
 
+_NARROW = packets.TYPES.index(packets.NARROW)
+_CODES = {np.dtype(name): code for code, name in enumerate(packets.TYPES) if code != _NARROW}
+"""Codes of types in packets."""
+
 ALL, PARTS = "all", "parts"
 """Targets of a call besides a rank: all ranks; equal parts of the tensor, one for each rank."""
 
@@ -61,7 +65,7 @@ _agents: weakref.WeakSet[AgentClient] = weakref.WeakSet()
 class PendingCall:
     """A pending call: its memory holds the tensor, and finally its sum."""
 
-    def __init__(self, what: str, memory: Memory | None, then: Then) -> None:
+    def __init__(self, what: object, memory: Memory | None, then: Then) -> None:
         self.what = what
         self.memory = memory
         self.then = then
@@ -171,7 +175,7 @@ class AgentClient:
 
     def sum(
         self,
-        what: str,
+        what: object,
         elements: int,
         dtype: np.dtype[Any],
         reduction: str,
@@ -187,16 +191,16 @@ class AgentClient:
 
         int8 is summed modulo 256; of int16 there are maxima and minima alone. `narrow`: float32
         takes 16 bits in packets. `reduction`: as the messages name it. `to`: ALL,
-        PARTS or a rank. `drain` copies the result out of shared memory, before `then`. `what`: name
-        of the call in messages. Raises GroupLost, and what `prepare` and `fill` raise.
+        PARTS or a rank. `drain` copies the result out of shared memory, before `then`. `what`: its
+        text names the call in messages. Raises GroupLost, and what `prepare` and `fill` raise.
         """
-        name = packets.NARROW if narrow else dtype.name
-        head = packets.SUM, packets.TYPES.index(name), packets.REDUCTIONS.index(reduction)
+        code = _NARROW if narrow else _CODES[dtype]
+        head = packets.SUM, code, packets.REDUCTIONS.index(reduction)
         self._share(what, elements, dtype, head, self._of(to), fill, drain, then, prepare)
 
     def copy(
         self,
-        what: str,
+        what: object,
         words: int,
         source: str | int,
         fill: Callable[[NDArray[Any]], None],
@@ -225,7 +229,7 @@ class AgentClient:
 
     def _share(
         self,
-        what: str,
+        what: object,
         elements: int,
         dtype: np.dtype[Any],
         head: tuple[int, int, int],
@@ -259,7 +263,7 @@ class AgentClient:
             tail = memory.number, elements, magnitude, element
             self._begin(PendingCall(what, memory, finish), (*head, code, target), tail)
 
-    def barrier(self, what: str, then: Then) -> None:
+    def barrier(self, what: object, then: Then) -> None:
         """Wait for all ranks. Raises GroupLost."""
         with self._sending:
             self._begin(PendingCall(what, None, then), (packets.BARRIER, 0, 0, 0, 0), (0, 0, 0, 0))
@@ -396,7 +400,7 @@ class AgentClient:
             call = self._calls.pop(number)
         call.then(error)
 
-    def _refusal(self, what: str, failed: Message) -> SumRefused:
+    def _refusal(self, what: object, failed: Message) -> SumRefused:
         ranks = {self.order[int(number)]: text for number, text in failed["whose"].items()}
         whose = [
             f"rank {self._numbers[rank]} ({self._hosts[rank]}): {self._renumbered(ranks[rank])}"

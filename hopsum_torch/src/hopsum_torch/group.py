@@ -76,6 +76,7 @@ from hopsum_torch.rendezvous import Group, attempt_prefix, listed, meet
 from hopsum_torch.tensors import (
     LEAST_RANKS,
     Part,
+    PartOfCall,
     broadcast,
     broadcasts,
     gather,
@@ -261,11 +262,10 @@ class HopsumGroup(dist.ProcessGroup):
         divisor = self.size() if op == dist.ReduceOp.AVG else None
         name = self._name(kind)
         work = HopsumWork(name, len(parts), results, self._time(opts), agent)
+        bits = compressed_bits() or self._wire_bits
+        passes = self._nonfinite == PASS
         for place, part in enumerate(parts):
-            which = f", tensor {place}" if len(parts) > 1 else ""
-            what = f"{name}{which} ({part})"
-            bits = compressed_bits() or self._wire_bits
-            passes = self._nonfinite == PASS
+            what = PartOfCall(name, place if len(parts) > 1 else None, part)
             reduce(agent, what, part, reduction, divisor, work.ended, passes=passes, wire_bits=bits)
         return work
 
@@ -279,7 +279,8 @@ class HopsumGroup(dist.ProcessGroup):
             return self._pass_on("broadcast", tensors, opts)
         name = self._name("broadcast")
         work = HopsumWork(name, 1, [tensor], self._time(opts), agent)
-        broadcast(agent, f"{name} ({Part([tensor])})", tensor, opts.rootRank, work.ended)
+        what = PartOfCall(name, None, Part([tensor]))
+        broadcast(agent, what, tensor, opts.rootRank, work.ended)
         return work
 
     @recorded
@@ -336,7 +337,8 @@ class HopsumGroup(dist.ProcessGroup):
         name = self._name("all-gather")
         work = HopsumWork(name, len(sources), results, self._time(opts), agent)
         for targets, source in zip(outputs, sources, strict=True):
-            gather(agent, f"{name} ({Part([source])})", source, targets, work.ended)
+            what = PartOfCall(name, None, Part([source]))
+            gather(agent, what, source, targets, work.ended)
         return work
 
     @recorded

@@ -27,6 +27,13 @@ def plain(tensor: torch.Tensor) -> bool:
     return tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg()
 
 
+def _all_plain(argument: Any) -> bool:
+    """Return whether an argument's tensors, also those in lists, are all plain."""
+    if isinstance(argument, torch.Tensor):
+        return plain(argument)
+    return not isinstance(argument, list | tuple) or all(map(_all_plain, argument))
+
+
 def copy(source: torch.Tensor) -> torch.Tensor:
     """Return a contiguous copy of a tensor, without conjugate and negative bits."""
     resolved = source.detach().resolve_conj().resolve_neg()
@@ -148,6 +155,8 @@ def any_layout(method: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(method)
     def call(group: Any, *arguments: Any, **options: Any) -> Any:
+        if all(map(_all_plain, arguments)):
+            return method(group, *arguments, **options)
         root = getattr(arguments[1], "rootRank", 0) if len(arguments) > 1 else 0
         copies, write = Copies(), writes(group.rank() == root)
         taken = [

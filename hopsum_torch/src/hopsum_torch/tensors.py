@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -34,14 +34,12 @@ _WORDS: dict[torch.dtype, np.dtype[Any]] = {
     torch.uint8: np.dtype(np.int8),
 }
 """How the agents know them, and those that they sum modulo 256."""
-_OF_BOTH = (
-    (dist.ReduceOp.SUM, "sum"),
-    (dist.ReduceOp.MAX, "max"),
-    (dist.ReduceOp.MIN, "min"),
-)
-_OF_FLOATS = (*_OF_BOTH, (dist.ReduceOp.AVG, "sum"))
+_SUM = (dist.ReduceOp.SUM, "sum")
+_EXTREMES = ((dist.ReduceOp.MAX, "max"), (dist.ReduceOp.MIN, "min"))
+_OF_FLOATS = (_SUM, (dist.ReduceOp.AVG, "sum"), *_EXTREMES)
 _OF_INTEGERS = (
-    *_OF_BOTH,
+    _SUM,
+    *_EXTREMES,
     (dist.ReduceOp.BAND, "and"),
     (dist.ReduceOp.BOR, "or"),
     (dist.ReduceOp.BXOR, "xor"),
@@ -70,8 +68,10 @@ GLOO_BYTES = 4.28
 
 def reduction_of(op: Any, dtype: torch.dtype) -> str | None:
     """Return the agent's name of a reduction of this type; None if it goes over gloo."""
-    named = _OF_FLOATS if dtype.is_floating_point else _OF_INTEGERS
-    return next((name for each, name in named if op == each), None)
+    for each, name in _OF_FLOATS if dtype.is_floating_point else _OF_INTEGERS:
+        if op == each:
+            return name
+    return None
 
 
 @dataclass(slots=True)
@@ -98,12 +98,24 @@ class Part:
         return f"{str(first.dtype).removeprefix('torch.')}, shape {shape}"
 
 
+class PartOfCall(NamedTuple):
+    """Name of a part in messages, as text; `place`: among several parts of a call."""
+
+    call: str
+    place: int | None
+    part: Part
+
+    def __str__(self) -> str:
+        which = "" if self.place is None else f", tensor {self.place}"
+        return f"{self.call}{which} ({self.part})"
+
+
 def into(tensor: torch.Tensor, start: int = 0) -> Callable[[torch.Tensor], object]:
     """Return a function that copies a result, from an element on, into a tensor."""
     target, elements = tensor.detach(), tensor.numel()
 
     def take(result: torch.Tensor) -> None:
-        if len(result) != elements:
+        if result.numel() != elements:
             result = result[start : start + elements]
         _copy(target, result if target.dim() == 1 else result.view(target.shape))
 
@@ -150,7 +162,7 @@ def matches(target: torch.Tensor, source: torch.Tensor) -> bool:
 
 def reduce(
     agent: AgentClient,
-    what: str,
+    what: object,
     part: Part,
     reduction: str,
     divisor: int | None,
@@ -176,7 +188,7 @@ def reduce(
     def fill(values: NDArray[Any]) -> tuple[int, tuple[str, int] | None]:
         if not len(values):
             return 0, None
-        shared, start = torch.from_numpy(values).view(summed), 0
+        shared, start = _tensor(values, summed), 0
         for source in sources:
             elements = source.numel()
             place = shared if elements == len(values) else shared[start : start + elements]
@@ -192,11 +204,11 @@ def reduce(
     def drain(values: NDArray[Any]) -> None:
         if part.take is None:
             return
-        shared = torch.from_numpy(values).view(summed)
         if part.to == PARTS:
-            shared = shared.view(len(sources), -1)[agent.place]
+            values = values.reshape(len(sources), -1)[agent.place]
         if divisor is not None:
-            shared /= divisor
+            values /= divisor
+        shared = _tensor(values, summed)
         part.take(_in_order(shared).view(dtype) if ordered else shared)
 
     narrow = narrow and dtype.is_floating_point and reduction == "sum"
@@ -205,6 +217,12 @@ def reduce(
     agent.sum(
         what, part.elements, words, reduction, part.to, fill, drain, then, prepare, narrow=narrow
     )
+
+
+def _tensor(values: NDArray[Any], dtype: torch.dtype) -> torch.Tensor:
+    """Return shared memory as a tensor of this type, of the same width."""
+    shared = torch.from_numpy(values)
+    return shared if shared.dtype == dtype else shared.view(dtype)
 
 
 def _magnitude(
@@ -272,7 +290,7 @@ def _without_nans(
 
 def broadcast(
     agent: AgentClient,
-    what: str,
+    what: object,
     tensor: torch.Tensor,
     root: int,
     then: Callable[[Exception | None], None],
@@ -296,7 +314,7 @@ def broadcast(
 
 def gather(
     agent: AgentClient,
-    what: str,
+    what: object,
     source: torch.Tensor,
     targets: Sequence[torch.Tensor],
     then: Callable[[Exception | None], None],
@@ -334,7 +352,10 @@ def _get(tensor: torch.Tensor, values: NDArray[Any]) -> None:
 
 def _copy(target: torch.Tensor, result: torch.Tensor) -> None:
     """Copy a result into a tensor; only in inference mode into one that was made in it."""
-    with torch.inference_mode(target.is_inference()):
+    if target.is_inference():
+        with torch.inference_mode():
+            target.copy_(result)
+    else:
         target.copy_(result)
 
 
