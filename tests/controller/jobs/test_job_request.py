@@ -118,7 +118,7 @@ def test_windows_shrink_before_slots_run_out(free: int, window: int) -> None:
     assert _window(network, JobSpec("a", 2, window=256), free) == 256
 
 
-@pytest.mark.parametrize(("workers", "window"), [(2, 128), (3, 64), (4, 64), (8, 32), (20, 16)])
+@pytest.mark.parametrize(("workers", "window"), [(2, 256), (3, 128), (4, 128), (8, 64), (20, 16)])
 def test_trees_of_workers_share_a_window(workers: int, window: int) -> None:
     network = load_network("star:20")
     assert _window(network, JobSpec("a", workers, 0)) == window

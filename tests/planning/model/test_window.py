@@ -30,6 +30,25 @@ def test_long_links_need_larger_windows(latency: str, window: int) -> None:
     assert default_window(network, request_of(4), MULTI_HOP) == window
 
 
+@pytest.mark.parametrize(
+    ("rate", "workers", "trees", "window"),
+    [
+        ("50M", 4, 1, 64),
+        ("50M", 4, 2, 32),
+        ("50M", 2, 2, 64),
+        ("50M", 8, 2, 16),
+        ("10M", 4, 2, 16),
+        # Not a share of the largest window, but of what such links need.
+        ("1G", 4, 2, 64),
+    ],
+)
+def test_trees_with_roots_at_the_workers_share_what_links_need(
+    rate: str, workers: int, trees: int, window: int
+) -> None:
+    request = request_of(workers, tuple(f"h{n + 1}" for n in range(workers)) * trees)
+    assert default_window(load_network("star:8", link_rate=rate), request, MULTI_HOP) == window
+
+
 @pytest.mark.parametrize(("workers", "window"), [(2, 128), (4, 128), (8, 64), (63, 8)])
 def test_the_windows_of_a_servers_workers_fit_its_queue(workers: int, window: int) -> None:
     network = load_network("star:63", link_rate="25M")

@@ -51,9 +51,10 @@ def default_window(
 
     The half in flight fills the workers' links for a round trip and `BUSY_SECONDS`; all workers
     go at the rate of the slowest. Trees with their roots at the workers carry a part of a tensor
-    each and share the links: their windows are parts of that. All windows together fit
-    `QUEUE_FRAMES` and the `quota` of the smallest switch that sums, less `spare` slots; where not
-    even windows of one slot do, the window is 1.
+    each, or gather and scatter at once, and share the links: their windows are parts of that, since
+    queues that stand are marked, and then some trees shrink and others do not. All windows together
+    fit `QUEUE_FRAMES` and the `quota` of the smallest switch that sums, less `spare` slots; where
+    not even windows of one slot do, the window is 1.
 
     `free`: the fewest slots that such a switch has left; of these, others find room for
     `SPARE_WINDOWS` times a window above `COMMON_WINDOW`, and next to an `immediate` job, which
@@ -61,16 +62,17 @@ def default_window(
     engine's maximum.
     """
     trees = _trees(request, planner)
+    in_network = request.algorithm is SwitchRole.IN_NETWORK
     if planner == EMBEDDING:
         window = COMMON_WINDOW
     else:
-        window = _busy_window(network, request, _least_slots(network, Fraction(1), free))
-    if request.algorithm is not SwitchRole.IN_NETWORK:
+        at_workers = in_network and set(request.workers) <= set(request.servers)
+        shares = 1 << (len(request.servers) - 1).bit_length() if at_workers else 1
+        window = _busy_window(network, request, _least_slots(network, Fraction(1), free), shares)
+    if not in_network:
         # The windows of all workers meet in a server's queue, and take no slots.
         sharing = len(request.workers) * len(request.servers) // max(1, len(set(request.servers)))
         return max(1, _fitting(min(window, most), QUEUE_FRAMES // max(sharing, trees)))
-    if planner != EMBEDDING and set(request.workers) <= set(request.servers):
-        window = max(LEAST_WINDOW, window >> (len(request.workers) - 1).bit_length())
     window = _fitting(window, max(LEAST_WINDOW, QUEUE_FRAMES // trees))
     if immediate:
         while window > LEAST_WINDOW and window * trees * SPARE_WINDOWS > free:
@@ -79,11 +81,12 @@ def default_window(
     return max(1, _fitting(min(window, most), rooms / trees))
 
 
-def _busy_window(network: Network, request: PlanRequest, free: float) -> int:
-    """Return the smallest window from `COMMON_WINDOW` on that keeps the links busy.
+def _busy_window(network: Network, request: PlanRequest, free: float, shares: int) -> int:
+    """Return the smallest window that keeps the links busy, from `COMMON_WINDOW` on.
 
     At most `WINDOW_EMBEDDED`, and if larger than `COMMON_WINDOW` one of which `SPARE_WINDOWS` fit
-    the `free` slots.
+    the `free` slots. `shares`: trees that share the links; several have windows from `LEAST_WINDOW`
+    on.
     """
     most = min(WINDOW_EMBEDDED, free / SPARE_WINDOWS)
     rate = min(
@@ -94,8 +97,8 @@ def _busy_window(network: Network, request: PlanRequest, free: float) -> int:
         for worker in request.workers
     )
     seconds = BUSY_SECONDS + 2 * _farthest(network, request)
-    in_flight = rate * seconds / (8 * frame_bytes(request.lanes, 1))
-    window = COMMON_WINDOW
+    in_flight = rate * seconds / (8 * frame_bytes(request.lanes, 1)) / shares
+    window = COMMON_WINDOW if shares == 1 else LEAST_WINDOW
     while window < 2 * in_flight and 2 * window <= most:
         window *= 2
     return window
