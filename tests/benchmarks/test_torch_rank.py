@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is an extra: make torch")
 
-from benchmarks import torch_rank  # noqa: E402
+@pytest.fixture
+def torch() -> Any:
+    """Imported here, since it takes seconds and all processes of a test run collect this file."""
+    return pytest.importorskip("torch", reason="torch is an extra: make torch")
+
+
+@pytest.fixture
+def torch_rank(torch: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """The module, with experts that take no time."""
+    from benchmarks import torch_rank
+
+    monkeypatch.setattr(torch_rank, "EXPERT_SECONDS", 0.0)
+    return torch_rank
 
 
 @pytest.mark.slow
-def test_ranks_leave_at_depths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_rank, "EXPERT_SECONDS", 0.0)
+def test_ranks_leave_at_depths_of_their_own(torch: Any, torch_rank: Any) -> None:
     depths: list[list[int]] = []
     for rank in (0, 1):
         model = torch_rank.EarlyExits(rank)
@@ -27,8 +39,7 @@ def test_ranks_leave_at_depths_of_their_own(monkeypatch: pytest.MonkeyPatch) -> 
     assert {*depths[0], *depths[1]} == set(range(1, torch_rank.EXPERTS + 1))
 
 
-def test_the_ranks_of_a_pair_have_their_stages_in_reverse(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch_rank, "EXPERT_SECONDS", 0.0)
+def test_the_ranks_of_a_pair_have_their_stages_in_reverse(torch: Any, torch_rank: Any) -> None:
     orders = []
     for rank in range(4):
         model = torch_rank.Experts("stages", rank, 4)

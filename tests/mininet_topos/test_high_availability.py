@@ -117,7 +117,7 @@ def controllers(tmp_path: Path) -> Iterator[Controllers]:
 
 
 def test_a_job_goes_on_in_its_epoch_as_leaders_are_killed(controllers: Controllers) -> None:
-    rounds = ROUNDS // 2
+    rounds = ROUNDS // 3
     for number in range(3):
         controllers.start(number)
     assert LEADS in controllers.said(0)
