@@ -533,7 +533,7 @@ async def _drop_replication(switch: fy.Switch) -> None:
 
 
 def _switch_at(target: SwitchTarget, options: fy.SwitchOptions) -> fy.Switch:
-    """Return finsy's object for a switch, with two of its faults (0.30) mended.
+    """Return finsy's object for a switch, with workarounds for two faults of finsy 0.30.
 
     As it connects, finsy starts tasks that assert that the connection is open: they must run before
     the end of a stream that ends early is noticed, or a lost switch is reported as a defect.
