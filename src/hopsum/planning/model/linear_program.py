@@ -93,6 +93,8 @@ class LinearProgram:
             ("mip_rel_gap", gap),
             ("mip_max_nodes", nodes),
             ("time_limit", time_limit),
+            # HiGHS 1.16 may presolve for ever when it restarts, whatever the time limit.
+            ("mip_allow_restart", False),
         ):
             self._solver.setOptionValue(option, value)
         if maximise:
