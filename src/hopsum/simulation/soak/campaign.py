@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -20,6 +22,9 @@ from hopsum.simulation.soak.schedule import FaultSchedule, kind_of
 MakeDataPlane = Callable[[], DataPlane]
 CPU_SECONDS = 300.0
 """CPU time limit of one schedule, which is stuck if it takes longer."""
+HANG_SECONDS = 2 * CPU_SECONDS
+"""Seconds after which a schedule is named that is stuck all the same: nothing interrupts compiled
+code."""
 REPEAT_EVERY = 50
 """One in this many schedules runs twice and must have the same history."""
 RUNS = 200
@@ -85,6 +90,14 @@ def _bounded(schedule: FaultSchedule, data_plane: DataPlane) -> SoakResult:
     def stuck(number: int, frame: FrameType | None) -> None:
         raise _CpuTimeExceeded(f"{CPU_SECONDS:g} s of processor time, and no end")
 
+    def name() -> None:
+        sys.stderr.write(
+            f"seed {schedule.seed}: not over after {HANG_SECONDS:g} s; `py-spy dump` shows where\n"
+        )
+
+    watchdog = threading.Timer(HANG_SECONDS, name)
+    watchdog.daemon = True
+    watchdog.start()
     before = signal.signal(signal.SIGVTALRM, stuck)
     signal.setitimer(signal.ITIMER_VIRTUAL, CPU_SECONDS)
     try:
@@ -93,6 +106,7 @@ def _bounded(schedule: FaultSchedule, data_plane: DataPlane) -> SoakResult:
         text = f"{type(error).__name__}: {error}"
         return SoakResult(schedule, (Violation(Oracle.DEFECT, text),), "", {})
     finally:
+        watchdog.cancel()
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
 
