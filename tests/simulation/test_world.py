@@ -158,7 +158,7 @@ def test_a_fair_host_serves_its_connections_in_turn() -> None:
 
 
 def test_frames_too_short_for_a_job_take_one_turn() -> None:
-    # Their job number used to be whatever an earlier frame had left in their memory.
+    # Their job number was read past their end, from the remains of an earlier frame.
     agents = {"h1": Sender([]), "h2": Sender([])}
     frames: list[bytes] = []
     departures = Departures(lambda source, frame: frames.append(frame))

@@ -93,7 +93,7 @@ class LinearProgram:
             ("mip_rel_gap", gap),
             ("mip_max_nodes", nodes),
             ("time_limit", time_limit),
-            # HiGHS 1.16 may presolve for ever when it restarts, whatever the time limit.
+            # The presolve of a restart can loop forever in HiGHS 1.16, past the time limit.
             ("mip_allow_restart", False),
         ):
             self._solver.setOptionValue(option, value)
