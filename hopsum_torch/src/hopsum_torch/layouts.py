@@ -40,6 +40,15 @@ def copy(source: torch.Tensor) -> torch.Tensor:
     return resolved.clone(memory_format=torch.contiguous_format)
 
 
+def write(target: torch.Tensor, result: torch.Tensor) -> None:
+    """Copy a result into a tensor; one made in inference mode can be written only in it."""
+    if target.is_inference():
+        with torch.inference_mode():
+            target.copy_(result)
+    else:
+        target.copy_(result)
+
+
 class Copies:
     """Copies of tensors that a call uses in their place."""
 
@@ -73,9 +82,7 @@ class Copies:
     def copy_back(self) -> None:
         """Copy what the call has written."""
         for target, copied in self.written:
-            # A tensor that was made in inference mode can be written only in it.
-            with torch.inference_mode(target.is_inference()):
-                target.detach().copy_(copied)
+            write(target.detach(), copied)
 
     def originals(self, results: Any) -> Any:
         """Return results with the tensors in place of their copies, also in lists."""

@@ -13,6 +13,7 @@ import torch.distributed as dist
 from numpy.typing import NDArray
 
 from hopsum_torch.agent import ALL, PARTS, AgentClient
+from hopsum_torch.layouts import write
 from hopsum_torch.names import DEVICES
 from hopsum_torch.packets import PASSED
 from hopsum_torch.pinned import pinning
@@ -117,7 +118,7 @@ def into(tensor: torch.Tensor, start: int = 0) -> Callable[[torch.Tensor], objec
     def take(result: torch.Tensor) -> None:
         if result.numel() != elements:
             result = result[start : start + elements]
-        _copy(target, result if target.dim() == 1 else result.view(target.shape))
+        write(target, result if target.dim() == 1 else result.view(target.shape))
 
     return take
 
@@ -347,16 +348,7 @@ def _get(tensor: torch.Tensor, values: NDArray[Any]) -> None:
     """Copy the bits of a tensor out of words."""
     size = tensor.numel() * tensor.element_size()
     found = torch.from_numpy(values.view(np.uint8))[:size].view(tensor.dtype)
-    _copy(tensor, found.view(tensor.shape))
-
-
-def _copy(target: torch.Tensor, result: torch.Tensor) -> None:
-    """Copy a result into a tensor; only in inference mode into one that was made in it."""
-    if target.is_inference():
-        with torch.inference_mode():
-            target.copy_(result)
-    else:
-        target.copy_(result)
+    write(tensor, found.view(tensor.shape))
 
 
 def _dense(tensor: torch.Tensor) -> bool:
