@@ -17,7 +17,6 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from functools import partial
 from types import TracebackType
 from typing import Any, cast
 
@@ -34,6 +33,8 @@ from hopsum.controller.dataplane.connection import (
     LAST_PAUSE,
     Connect,
     connect_by,
+    connected,
+    make_switch,
     open_channel,
 )
 from hopsum.controller.dataplane.entries import (
@@ -380,7 +381,7 @@ class Driver:
             initial_election_id=self._election_id,
         )
         with self._schemas:
-            switch = _switch_at(link.target, options)
+            switch = make_switch(link.target.name, link.target.address, options)
         lost = asyncio.Event()
         switch.ee.on(fy.SwitchEvent.CHANNEL_DOWN, lambda _: lost.set())
         for event in (fy.SwitchEvent.PORT_UP, fy.SwitchEvent.PORT_DOWN):
@@ -389,7 +390,7 @@ class Driver:
         switch.ee.on(fy.SwitchEvent.BECOME_BACKUP, lambda _: setattr(link, "held", None))
         async with contextlib.AsyncExitStack() as stack:
             async with asyncio.timeout(CONNECT_SECONDS):
-                await stack.enter_async_context(_connected(switch))
+                await stack.enter_async_context(connected(switch))
             if not switch.is_primary:
                 raise RuntimeError(
                     f"another controller (election id {switch.primary_id}) holds the switch"
@@ -530,44 +531,6 @@ async def _drop_replication(switch: fy.Switch) -> None:
     held = await _read(switch, fy.P4MulticastGroupEntry(), fy.P4CloneSessionEntry())
     if held:
         await switch.write([-each for each in held])  # type: ignore[operator]
-
-
-def _switch_at(target: SwitchTarget, options: fy.SwitchOptions) -> fy.Switch:
-    """Return finsy's object for a switch, with workarounds for two faults of finsy 0.30.
-
-    As it connects, finsy starts tasks that assert that the connection is open: they must run before
-    the end of a stream that ends early is noticed, or a lost switch is reported as a defect.
-    """
-    switch: Any = fy.Switch(target.name, target.address, options)
-    receive = switch._receive_until_closed  # noqa: SLF001
-
-    async def run_tasks_and_receive() -> None:
-        await asyncio.sleep(0)
-        await receive()
-
-    switch._receive_until_closed = run_tasks_and_receive  # noqa: SLF001
-    # finsy listens to its ports without the switch, which then emits no events of them.
-    switch.ports.listen = partial(switch.ports.listen, switch)
-    return cast(fy.Switch, switch)
-
-
-@contextlib.asynccontextmanager
-async def _connected(switch: fy.Switch) -> AsyncIterator[None]:
-    """Connect to a switch. Raises TimeoutError if it stops answering meanwhile.
-
-    finsy cancels all its tasks for a switch when one of them fails, and awaits one that it has
-    cancelled: what it raises would end the caller's task.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    async with contextlib.AsyncExitStack() as stack:
-        try:
-            await stack.enter_async_context(switch)
-        except asyncio.CancelledError:
-            if task.cancelling():
-                raise
-            raise TimeoutError("no answer while connecting") from None
-        yield
 
 
 @contextlib.asynccontextmanager
