@@ -16,7 +16,7 @@ from hopsum.experiment.session import Progress, RunningCluster, run_job, wait_fo
 from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
 from hopsum.simulation.events import EventQueue
 from hopsum.simulation.faults import Faults
-from hopsum.simulation.loop import run_virtual
+from hopsum.simulation.loop import collect_earlier_runs, run_virtual
 from hopsum.simulation.switches import CPU_PORT
 from p4switch.device.loading import Loader, default_executor
 from p4switch.targets.v1model.engine import EngineOptions
@@ -48,6 +48,7 @@ def run_simulated(
 
     `faults`: None: those of the experiment.
     """
+    collect_earlier_runs()
     experiment, network, settings = prepared.experiment, prepared.network, prepared.settings
     pipeline = pipeline_for(network, Engine.EMBEDDED, settings)
     queue = EventQueue()

@@ -30,8 +30,6 @@ _Ts = TypeVarTuple("_Ts")
 
 COLLECT_EVENTS = 1 << 16
 """Number of events between garbage collections."""
-COLLECT_RUNS = 8
-"""Number of runs between collections of what is older than a run: it takes as long as some runs."""
 PROCESS: ContextVar[str] = ContextVar("PROCESS", default="")
 """The process that runs a coroutine."""
 
@@ -193,18 +191,19 @@ def _settle(future: asyncio.Future[Any], settle: Callable[[Any], None], value: A
         settle(value)
 
 
-_runs = count(1)
+def collect_earlier_runs() -> None:
+    """Collect what earlier runs have left, and keep the collector from all that remains.
+
+    Call it before anything of a run is made: what is older than the call is never collected.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def run_virtual(work: Coroutine[Any, Any, _T], queue: EventQueue | None = None) -> _T:
     """Run a coroutine in virtual time; SimulationError if it deadlocks."""
     collected = gc.isenabled()
-    if next(_runs) % COLLECT_RUNS == 0:
-        gc.unfreeze()
-        gc.collect()
     gc.disable()
-    # What is there already is not looked at, in this run or later, until the next such collection.
-    gc.freeze()
     try:
         with asyncio.Runner(loop_factory=lambda: VirtualLoop(queue)) as runner:
             return runner.run(work)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import shutil
+import weakref
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,8 @@ from hopsum.controller.jobs.procedures import Procedure
 from hopsum.experiment import pipelines
 from hopsum.host_agent.stream import Stream
 from hopsum.host_agent.workload import RandomTensors
+from hopsum.simulation.cluster import VirtualCluster
+from hopsum.simulation.soak import run
 from hopsum.simulation.soak.campaign import failure_of, run_one
 from hopsum.simulation.soak.oracles import Oracle
 from hopsum.simulation.soak.run import DataPlane
@@ -49,6 +53,21 @@ def test_a_quiet_schedule_carries_the_bytes_that_are_predicted() -> None:
     result = run_one(FaultSchedule(1, NETWORK, (JOB,)), make_data_plane(), twice=True)
     assert result.violations == ()
     assert result.jobs == {"a": ("finished", "")}
+
+
+def test_an_earlier_run_is_collected_before_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its loop and tasks would stay, and each later run would look through them."""
+    clusters: list[weakref.ref[VirtualCluster]] = []
+
+    class Recorded(VirtualCluster):
+        def __init__(self, *args: Any) -> None:
+            super().__init__(*args)
+            clusters.append(weakref.ref(self))
+
+    monkeypatch.setattr(run, "VirtualCluster", Recorded)
+    for _ in range(3):
+        assert run_one(FaultSchedule(1, NETWORK, (JOB,)), make_data_plane()).violations == ()
+    assert [cluster() is None for cluster in clusters[:-1]] == [True, True]
 
 
 def mutated(tmp_path: Path, file: str, old: str, new: str) -> DataPlane:

@@ -32,7 +32,7 @@ from hopsum.protocol.liveness import OUTAGE_SECONDS
 from hopsum.simulation.cluster import ClusterOptions, VirtualCluster
 from hopsum.simulation.events import EventQueue, SimulationError
 from hopsum.simulation.faults import Outage, OutageKind
-from hopsum.simulation.loop import run_virtual
+from hopsum.simulation.loop import collect_earlier_runs, run_virtual
 from hopsum.simulation.soak.attacks import Attacker
 from hopsum.simulation.soak.injection import Injection
 from hopsum.simulation.soak.inputs import network_of, submission_of, workload_of
@@ -143,6 +143,7 @@ def run_schedule(schedule: FaultSchedule, data_plane: DataPlane) -> SoakResult:
 
     Raises InputError for an invalid schedule, such as one with an unknown node.
     """
+    collect_earlier_runs()
     return _Run(schedule, data_plane).result()
 
 
