@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import faulthandler
 import shutil
 import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -35,13 +37,25 @@ from hopsum.simulation.soak.schedule import (
 )
 
 FOUND = sorted(Path(__file__).with_name("found").glob("*.json"))
+HANG_SECONDS = 500.0
+"""Less than pytest's limit."""
 NETWORK = NetworkEntry("star:4", 1e6, latency=1e-4)
 JOB = JobEntry("a", 0.0, ("h1", "h2", "h3"), ("ps",), elements=200, rounds=6)
 CLOCK = ClockJump(0.1, -60.0)
 NOISE = Noise("", 0.0, 20.0, loss=0.05, duplicate=0.1, reorder=0.1, hold=0.05)
 
 
+@pytest.fixture
+def ends_if_stuck() -> Iterator[None]:
+    """End this process if a schedule hangs in compiled code, which pytest's limit cannot interrupt:
+    one did."""
+    faulthandler.dump_traceback_later(HANG_SECONDS, exit=True)
+    yield
+    faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.mark.slow
+@pytest.mark.usefixtures("ends_if_stuck")
 @pytest.mark.parametrize("file", FOUND, ids=lambda file: file.stem)
 def test_what_failed_once_passes(file: Path) -> None:
     """Minimised schedules that have shown faults; see the commits that added them."""
