@@ -93,8 +93,7 @@ class LinearProgram:
             ("mip_rel_gap", gap),
             ("mip_max_nodes", nodes),
             ("time_limit", time_limit),
-            # The presolve of a restart can loop forever in HiGHS 1.16, past the time limit.
-            ("mip_allow_restart", False),
+            ("mip_root_presolve_only", True),
         ):
             self._solver.setOptionValue(option, value)
         if maximise:
@@ -125,6 +124,9 @@ class LinearProgram:
         self._solver.addCol(cost, lower, upper, len(indices), indices, values)
         if integer:
             self._integer = True
+            # HiGHS 1.15 failed on some integer programs because of its presolve, and gave wrong
+            # answers; that of 1.16 can loop forever, past the time limit.
+            self._solver.setOptionValue("presolve", "off")
             self._solver.changeColIntegrality(column, highspy.HighsVarType.kInteger)
         return column
 
@@ -158,12 +160,6 @@ class LinearProgram:
         """Solve; SolverError if HiGHS fails."""
         self._solver.run()
         end = self._solver.getModelStatus()
-        if end not in _ENDS:
-            # HiGHS 1.15 failed on some small integer programs, because of its presolve.
-            self._solver.setOptionValue("presolve", "off")
-            self._solver.run()
-            self._solver.setOptionValue("presolve", "choose")
-            end = self._solver.getModelStatus()
         if end not in _ENDS:
             raise SolverError(f"HiGHS ended with {self._solver.modelStatusToString(end)}")
         status = _ENDS[end]
