@@ -85,6 +85,8 @@ class SessionThread(Generic[Out, In]):
         self._wakeup = Wakeup()
         self._streams = 0
         self._stream: Any = None
+        self._abandoned = False
+        """Whether streams are cancelled, also those that begin."""
         self._thread = threading.Thread(target=self._run, name="controller client", daemon=True)
         session.wake = self._output.notify_all
         session.news = self._news
@@ -112,10 +114,12 @@ class SessionThread(Generic[Out, In]):
         if self._thread.ident is not None:
             self._thread.join(patience)
             with self.changed:
+                self._abandoned = True
                 stream = self._stream
-            if self._thread.is_alive() and stream is not None:
+            if stream is not None:
                 stream.cancel()
-                self._thread.join(_CLOSING_SECONDS)
+            # A thread that is left inside a call can keep the process from exiting.
+            self._thread.join(_CLOSING_SECONDS)
         self._wakeup.close()
 
     def _news(self) -> None:
@@ -155,9 +159,13 @@ class SessionThread(Generic[Out, In]):
             with self.changed:
                 self._session.connected()
             call = self._call(channel, self._messages(self._streams))
+            with self.changed:
+                self._stream = call
+                abandoned = self._abandoned
+            if abandoned:
+                call.cancel()
             for message in call:
                 with self.changed:
-                    self._stream = call
                     self._backoff.heard(time.monotonic())
                     self._session.receive(message)
 
