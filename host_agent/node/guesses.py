@@ -25,6 +25,8 @@ CONFIRMED, CONFIRMED_BYTES = 16, 1 << 18
 are worth what it costs to be wrong once."""
 SURE = 8
 """A guess that was right so often in a row needs no check. One that is wrong costs a round trip."""
+OTHER = 255
+"""Remark of a host that does not make the call expected, or must not send its values."""
 CONTEXTS = 1 << 14
 """Maximum number of contexts that are remembered."""
 LENGTHS = (1, 2, 4, 8, 16, 32)
@@ -70,6 +72,7 @@ class Prediction:
             and self.wanted.width is None
             and (self.wanted.values or self.wanted.code == BARRIER)
             and integers
+            and self.remark != OTHER
             and self._is_within(GUESSED_BYTES)
         )
 

@@ -17,7 +17,7 @@ that what followed the last calls before follows them again. If that is a tensor
 its values are submitted right behind the check, without waiting for it. A host where a rank wants
 something else submits zeros of the length guessed. If the guess was wrong, the sum is not used, and
 the values follow as above. Whether there is a guess, and which, follows from calls that all agreed
-on, so all hosts have the same. Small float32 tensors are not guessed: they would wait for their
+on, so all hosts have the same. Small sums of float32 are not guessed: they would wait for their
 exponents as long as for the check.
 
 *Sure guesses.* Once a guess was right SURE times in a row, no check is sent: the values alone are,
@@ -26,6 +26,7 @@ them of which all get the ranks' maximum (`hopsum.host_agent.segment.Remark`): O
 wants something else or must not send its values, which sends zeros, then all begin a check; for
 float32 the exponent byte of the host's magnitude. Where the maximum is another than that of the
 last time, the sum is not used, and the integers are submitted again by the scale that it gives.
+The exponent byte of values from 2^127 on is OTHER, too: no guess of them is sure.
 
 While a host has nothing else to do its flows take sure calls by themselves
 (`hopsum.host_agent.node.expected_calls`).
@@ -43,8 +44,8 @@ lower 16 bits are summed apart, in as many tensors: then it is known which sums 
 *Targets.* A sum may be for all ranks, for one, or for each a part of it; what is copied to all may
 be one rank's, or of each a part. Where trees are rooted at the ranks' hosts these calls take no
 more than they need (`hopsum.host_agent.node.roots`). Elsewhere all hosts get all sums, and a copy
-is the XOR of what its ranks have and the others' zeros. Halves are for all, so that all know where
-they overflow.
+is the XOR of what its ranks have and the others' zeros, or an error in jobs with check lanes, which
+protect sums only. Halves are for all, so that all know where they overflow.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ from hopsum.host_agent.node.calls import (
 )
 from hopsum.host_agent.node.environment import NamedTensor, RankCalls
 from hopsum.host_agent.node.expected_calls import ExpectedCalls
-from hopsum.host_agent.node.guesses import Guesses, Prediction
+from hopsum.host_agent.node.guesses import OTHER, Guesses, Prediction
 from hopsum.host_agent.node.nonfinite import put_back, take_out
 from hopsum.host_agent.node.rank_values import HALF, MOST, RankCall, RankValues
 from hopsum.host_agent.node.roots import Roots
@@ -86,8 +87,6 @@ WORDS = 4
 """Words per rank and call in a check: `CallSpec.word`, elements, index of a fault, magnitude."""
 PACKED_ELEMENTS = 1 << 13
 """Maximum elements of a tensor that shares fragments with others, with one scale."""
-OTHER = 255
-"""Remark of a host that does not make the call expected, or must not send its values."""
 _LEFT = Request("leave")
 _CHECK, _GUESS, _SURE, _VALUES, _PACK = "check", "guess", "sure", "values", "pack"
 _UPPER, _LOWER, _COUNTS = "upper", "lower", "counts"
@@ -138,7 +137,7 @@ class ProcessSource:
         self._roots = roots
         self._here = [rank for rank, each in enumerate(ranks) if each == host]
         self._most_calls = max(1, lanes // (WORDS * len(self._ranks)))
-        """Elements of a check, which fits into one fragment."""
+        """Most calls of a check: as many as fit into one fragment, or one."""
         packed = min(PACKED_ELEMENTS, lanes * window)
         self._values = RankValues(ranks, self._here, packed, rooted=roots is not None)
         self._asked: dict[int, deque[Request]] = {rank: deque() for rank in self._here}

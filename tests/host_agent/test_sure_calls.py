@@ -258,6 +258,29 @@ def test_magnitudes_of_which_no_word_was_sent_are_seen(sure: ProcessHosts) -> No
     assert not sure.by_flow
 
 
+def test_an_objection_is_not_taken_for_the_exponent_of_the_greatest_values(
+    make: Callable[..., ProcessHosts],
+) -> None:
+    """Their exponent byte is OTHER."""
+    hosts, greatest = make(as_flow=True), np.full(5, 2.0**127, np.float32)
+    for _ in range(SURE + 3):
+        first, second = call(hosts, [greatest, -greatest], packet())
+        assert not first.any()
+        assert not second.any()
+    numbers = [
+        process.call(like, values)
+        for process, like, values in zip(
+            hosts.processes,
+            [packet(), packet(INT32)],
+            [greatest, np.ones(5, np.int32)],
+            strict=True,
+        )
+    ]
+    hosts.run()
+    for process, number in zip(hosts.processes, numbers, strict=True):
+        assert "different calls" in process.ends[number]
+
+
 def test_memory_that_comes_later_is_used(sure: ProcessHosts) -> None:
     for process in sure.processes:
         process.share(MEMORY_BYTES)
