@@ -24,6 +24,7 @@ from hopsum.simulation.soak.rank_calls import (
     Refusal,
     difference,
     expected,
+    great_rank,
     script,
 )
 from hopsum.simulation.soak.run import SoakResult
@@ -41,11 +42,15 @@ WORKERS = ("h1", "h2", "h3")
 PLAIN = JobEntry("a", 0.0, WORKERS, ("ps",), kind="process", elements=100, rounds=60)
 
 
-def steady(dtype: str) -> JobEntry:
-    """A job that sums tensors of a type and length for all, again and again."""
+def steady(dtype: str, *, great: bool = False) -> JobEntry:
+    """A job that sums tensors of a type and length for all, again and again.
+
+    `great`: whether some of their values are.
+    """
     jobs = (replace(PLAIN, seed=seed) for seed in range(10_000))
-    wanted = {Call(SUM, dtype, "sum", PLAIN.elements, ALL)}
-    return next(job for job in jobs if {*script(job)} == wanted)
+    wanted = Call(SUM, dtype, "sum", PLAIN.elements, ALL)
+    alike = (job for job in jobs if {*script(job)} == {wanted})
+    return next(job for job in alike if (great_rank(job, wanted) is not None) == great)
 
 
 JOB = steady("float32")
@@ -107,6 +112,14 @@ def test_a_rank_that_dies_ends_the_job() -> None:
     [(outcome, reason)] = result.jobs.values()
     assert outcome == "failed"
     assert "the process of rank 4 on h3 disconnected without leaving" in reason
+
+
+def test_sums_with_the_greatest_exponent_are_exact_and_refused() -> None:
+    job = replace(steady("float32", great=True), mishaps=(mishap(1, 20, RankFaultKind.DIFFERS),))
+    result = run(job)
+    assert result.violations == ()
+    assert result.calls["refused: different"] == 3
+    assert result.calls["answered"] == 3 * (job.rounds - 1)
 
 
 def test_a_sum_that_overflows_is_refused() -> None:

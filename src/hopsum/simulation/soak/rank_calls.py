@@ -45,6 +45,9 @@ OTHERWISE = 0.03
 """Probability that a call is not the pattern's."""
 NARROW_CALLS = 0.3
 """Fraction of sums, maxima and minima whose values take fewer than 32 bits in packets."""
+GREAT_CALLS = 0.1
+"""Fraction of sums of floats in which one rank's values go up to 3/4 of float32's range, and the
+others' are nothing beside them."""
 _COMBINED_BY: Mapping[str, np.ufunc] = {
     "sum": np.add,
     "max": np.maximum,
@@ -164,12 +167,21 @@ def values_of(entry: JobEntry, rank: int, number: int) -> NDArray[Any]:
             values[generator.integers(call.elements)] = (1 << 31) - 1
         return values
     floats = generator.standard_normal(call.elements).astype(np.float32)
+    if rank == great_rank(entry, call):
+        floats = np.clip(floats, -3, 3) * np.float32(2.0**126)
     if call.fault:
         chosen = [np.nan] if call.fault == "nan" else [np.inf]
         if call.fault == PASSED:
             chosen = [np.nan, np.inf, -np.inf]
         floats[generator.integers(call.elements)] = generator.choice(chosen)
     return floats
+
+
+def great_rank(entry: JobEntry, call: Call) -> int | None:
+    """Return the rank whose values of such a call have the greatest exponent byte, if any."""
+    own = random.Random(f"great/{entry.seed}/{call.elements}/{call.target}")
+    ranks = len(entry.all_ranks)
+    return own.randrange(ranks) if call.reduction == "sum" and own.random() < GREAT_CALLS else None
 
 
 class Refusal(NamedTuple):
@@ -235,8 +247,10 @@ def _sum_of_floats(
     most = max(Counter(entry.all_ranks).values())
     code = max(magnitude_of(values) for values in given) + (most - 1).bit_length()
     width = Width.WIDTH_16 if narrow else Width.WIDTH_32
-    exponent = min(code, GREATEST_CODE - 1)
+    exponent = min(code, GREATEST_CODE)
     bound = error_bound(exponent, len(given), finite.sum(axis=0), width=width)
+    # A host whose sum might leave the range makes its values smaller, and the total greater again.
+    bound *= 2.0 ** (code - exponent)
     return total, bound + (most - 1) * 2.0**-24 * np.abs(finite).sum(axis=0)
 
 
