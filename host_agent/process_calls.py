@@ -1,7 +1,7 @@
 """Packets of calls and of their completions at the agent's socket (docs/agent-socket.md).
 
 All other messages are JSON; these come with every tensor, and flows read and write them in C
-(`sure_calls.c`).
+(`datapath/calls.c`).
 """
 
 from __future__ import annotations

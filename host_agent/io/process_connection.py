@@ -49,7 +49,7 @@ class RefusedMessage(OperationError):
 class Request:
     """A call of a process. `kind`: sum, copy, barrier, leave.
 
-    `tensor`: in memory that the process shares, float32 or int32, flat; its sum goes to the same
+    `tensor`: in memory that the process shares, of one of TYPES, flat; its sum goes to the same
     place. `magnitude`: of a sum; no int32 element is further from 0, and no float32 element has a
     higher exponent byte (`hopsum.host_agent.numbers`), of the finite ones where others are PASSED.
     `fault`: what is wrong with an element, one of FAULTS, and its index. `reduction`: one of

@@ -105,7 +105,7 @@ class CallSpec(NamedTuple):
         return _COMBINED_BY.get(self.code)
 
     def expected(self, combined: Reduction, code: int) -> ExpectedCall | None:
-        """Return this as a call that flows can take; None if it is not for all ranks.
+        """Return this as a call that flows can take; None if it is a copy, narrow or not for all.
 
         `combined`: the operation in the switches; `code`: the remark expected of all.
         """

@@ -43,8 +43,8 @@ ALL, PARTS = "all", "parts"
 
 
 LARGE_BYTES = 1 << 18
-"""Results of this size or more are copied out in the background, while their rank may compute;
-others by the thread that waits for them."""
+"""Results in memories of this size or more are copied out in the background, while their rank may
+compute; others by the thread that waits for them."""
 
 MANY_CALLS = 32
 """With more pending calls the background thread reads all messages, lest the socket fill up."""
