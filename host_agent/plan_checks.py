@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hopsum.collectives.choices import window_fault
 from hopsum.collectives.plan import JobPlan, PlanError
 
 KEY_BYTES = 32
@@ -15,8 +16,8 @@ def check_job(plan: JobPlan) -> None:
             f"job {plan.job}, epoch {plan.epoch}: expected numbers from 1 to 65535 (a switch's "
             f"empty registers look like job 0, epoch 0)"
         )
-    if plan.window < 1 or plan.window & (plan.window - 1):
-        raise PlanError(f"job {plan.job}: window {plan.window}: expected a power of two")
+    if fault := window_fault(plan.window):
+        raise PlanError(f"job {plan.job}: {fault}")
 
 
 def check_key(plan: JobPlan, key: bytes | None) -> bytes | None:

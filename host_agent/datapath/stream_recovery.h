@@ -110,7 +110,7 @@ static void expire(struct stream *s, int64_t count, double now, struct output *o
         s->slots[s->again[i]].timeouts++;
     sort_again(s, count);
     int64_t first = !ask ? 0 : count < PROBE_FRAGMENTS ? count : PROBE_FRAGMENTS, rest = count - first;
-    int64_t others[s->window];
+    int64_t *others = s->answered; /* no results are being taken in */
     memcpy(others, s->again + first, (size_t)rest * sizeof others[0]);
     if (first)
         try_again(s, first, now, 1, 1, out);

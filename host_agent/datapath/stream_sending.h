@@ -70,7 +70,8 @@ static int by_number(const void *a, const void *b)
  * as many as may be in flight: all others' results may wait for them. */
 static void fill_window(struct stream *s, double now, struct output *out)
 {
-    int64_t idle[s->window], count = 0, least = INT64_MAX;
+    int64_t *idle = s->again; /* nothing is being sent again */
+    int64_t count = 0, least = INT64_MAX;
     for (int64_t i = 0; i < s->window; i++) {
         const struct slot *slot = &s->slots[i];
         least = slot->fragment < least ? slot->fragment : least;

@@ -28,6 +28,13 @@ PLANNER_NAMES = (DEFAULT_PLANNER, MULTI_TREE, EMBEDDING, MTREE)
 """Of `hopsum.planning.registry`."""
 
 
+def window_fault(window: int) -> str:
+    """Return what is wrong with a job's window, or an empty string."""
+    if 1 <= window <= MOST_WINDOW and not window & (window - 1):
+        return ""
+    return f"window {window}: expected a power of two, at most {MOST_WINDOW}"
+
+
 class Algorithm(StrEnum):
     """How gradients are summed."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from hopsum.collectives.choices import window_fault
 from hopsum.collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from hopsum.collectives.schedule import ScheduleError
 from hopsum.collectives.tree import Tree
@@ -54,8 +55,8 @@ def _job_faults(network: Network, plan: JobPlan) -> Iterator[str]:
     where = f"job {plan.job}, epoch {plan.epoch}"
     if not (1 <= plan.job <= 0xFFFF and 1 <= plan.epoch <= 0xFFFF):
         yield f"{where}: expected numbers from 1 to 65535"
-    if plan.window < 1 or plan.window & (plan.window - 1):
-        yield f"{where}: window {plan.window}: expected a power of two"
+    if fault := window_fault(plan.window):
+        yield f"{where}: {fault}"
     try:
         check_lanes(plan.lanes)
     except LayoutError as error:

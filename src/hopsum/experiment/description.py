@@ -11,7 +11,6 @@ from hopsum.collectives.choices import (
     DEFAULT_FORM,
     DEFAULT_PLANNER,
     EMBEDDING,
-    MOST_WINDOW,
     Algorithm,
     Collective,
     Coordination,
@@ -19,6 +18,7 @@ from hopsum.collectives.choices import (
     Engine,
     FormOptions,
     Results,
+    window_fault,
 )
 from hopsum.collectives.workload import (
     MOST_ELEMENTS,
@@ -139,11 +139,8 @@ class Experiment:
             raise ExperimentError(f"limit {self.limit}: expected seconds, above 0 and finite")
         if not 0 <= self.loss < 1:
             raise ExperimentError(f"loss {self.loss}: expected a probability from 0 to below 1")
-        window = self.window
-        if window is not None and (not 1 <= window <= MOST_WINDOW or window & (window - 1)):
-            raise ExperimentError(
-                f"window {window}: expected a power of two, at most {MOST_WINDOW}"
-            )
+        if self.window is not None and (fault := window_fault(self.window)):
+            raise ExperimentError(fault)
         try:
             check_lanes(self.lanes)
         except LayoutError as error:

@@ -40,6 +40,8 @@ def wrong_jobs() -> Iterator[tuple[str, dict[str, Any], str]]:
     yield "lanes", {"lanes": 64}, "64 lanes a packet; the switches .* compiled for 256"
     yield "slots", {"window": 8192}, "8192 slots: its quota at switch s1 is 2048 of 4096"
     yield "window", {"window": 48}, "window 48: expected a power of two"
+    many = {"algorithm": "server", "window": 1 << 21}
+    yield "windows", many, "window 2097152: expected a power of two, at most 65536"
     yield "task", {"task": pb.Task()}, "its task has no workload; expected one with kind, workers"
     nothing = pb.Task(workload=pb.Workload())
     yield "workload", {"task": nothing}, "workload: kind is missing"

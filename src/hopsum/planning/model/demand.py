@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
 
+from hopsum.collectives.choices import window_fault
 from hopsum.collectives.plan import WINDOW_EMBEDDED, PlanError
 from hopsum.network.model import Network, shorten
 from hopsum.network.paths import forwards
@@ -198,8 +199,8 @@ def _check_sizes(resources: Resources, demand: JobDemand) -> None:
             f"job {demand.job}: no communication model: expected some of {', '.join(Model)}"
         )
     window = demand.window
-    if window < 1 or window & (window - 1):
-        raise PlanError(f"job {demand.job}: window {window}: expected a power of two")
+    if fault := window_fault(window):
+        raise PlanError(f"job {demand.job}: {fault}")
     free = max(resources.slots.values(), default=0)
     if demand.models == {Model.IN_NETWORK} and window > free:
         raise PlanError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from hopsum.collectives.choices import window_fault
 from hopsum.collectives.plan import JobPlan, PlanError, Results, SwitchPart, TreePlan
 from hopsum.network.model import Network, shorten
 from hopsum.planning.model.allocation import Allocator, Grant, TreeNeeds
@@ -21,7 +22,6 @@ from hopsum.protocol.wire import (
 )
 
 MAX_TREES = 256
-MAX_WINDOW = 1 << 30
 
 
 def check_request(
@@ -63,9 +63,8 @@ def check_request(
         raise PlanError(str(error)) from None
     if request.integrity and request.reduction is not Reduction.SUM:
         raise PlanError(f"integrity with reduction {request.reduction.name}: expected SUM")
-    window = request.window
-    if not 1 <= window <= MAX_WINDOW or window & (window - 1):
-        raise PlanError(f"window {window}: expected a power of two")
+    if fault := window_fault(request.window):
+        raise PlanError(fault)
     shares = request.shares
     if shares is not None and (min(shares) < 0 or abs(sum(shares) - 1) > 1e-9):
         raise PlanError(f"shares {shares}: expected 0 or more each, together 1")
