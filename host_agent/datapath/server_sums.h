@@ -92,9 +92,9 @@ static void finish_fragment(struct server *s, struct output *out, int64_t slot, 
     f->code = code;
     f->flags = flags;
     f->reduction = reduction;
-    sum->doubted = 0;
     if (sum->fragment != EMPTY && !is_newer(sum->fragment, fragment, 32)) {
         sum->fragment = EMPTY;
+        sum->doubted = 0;
         drop_singles(s, slot, EMPTY);
     }
     s->counters.results++;

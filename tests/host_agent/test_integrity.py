@@ -283,3 +283,19 @@ def test_what_is_not_of_the_fragment_in_doubt_asks_for_nothing(late: str) -> Non
     assert server.statistics.older + server.statistics.refused == 1
     server.receive(contribution(plan, network, 0, 8, 7), 0.0)
     assert server.take_output(), "one of the fragment does"
+
+
+def test_a_total_handed_over_leaves_a_newer_fragment_in_doubt() -> None:
+    window = star_plan(2)[0].window
+    server, plan, network = in_doubt(window)
+    checks = ReferenceCheckLanes(2, KEY, 0, LANES)
+    sealed = checks.sealed([0] * VALUES, 0, 0, needed=False, over=False)
+    handed_over = contribution(
+        plan, network, 0, 0, [*sealed], weight=2, flags=int(Flag.BYPASS), exponent=0
+    )
+    server.receive(handed_over, 0.0)
+    assert server.statistics.handed_over == 1
+    server.take_output()
+    server.receive(contribution(plan, network, 0, window, 7), 0.0)
+    assert server.statistics.asked == 4
+    assert server.take_output(), "workers are asked again for the fragment in doubt"

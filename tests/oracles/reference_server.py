@@ -508,8 +508,6 @@ class ReferenceServer:
         opened = self._sums.get(slot)
         if opened is not None and not serial_newer(opened.fragment, done.fragment, 32):
             del self._sums[slot]
-        elif opened is not None:
-            opened.doubted = False
         self.statistics.results += 1
         self.statistics.overflowed += bool(done.flags & Flag.OVERFLOW)
         for worker in self._recipients():
