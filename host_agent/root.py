@@ -111,4 +111,6 @@ class Root:
         """Take over what the flow has done; return the bytes it has sent, and frames to send."""
         sent = int(self._state.flow.sent_bytes)
         self._state.flow.sent_bytes = 0
-        return sent, self.exchange(now)
+        left = self.exchange(now)
+        self.stream.settle()
+        return sent, left

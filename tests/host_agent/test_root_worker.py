@@ -7,7 +7,7 @@ import pytest
 
 from hopsum.collectives.plan import JobPlan
 from hopsum.host_agent.codec import Frames, address_of
-from hopsum.host_agent.datapath.library import Flow
+from hopsum.host_agent.datapath.library import Flow, Output
 from hopsum.host_agent.io.port import tree_key
 from hopsum.host_agent.root_worker import RootWorker
 from hopsum.network.loaders import load_network
@@ -57,6 +57,13 @@ def from_other(
     return frame_template(source, root, header, [Hop(child=child, fan_in=2)], lanes)[None, :]
 
 
+def entered(root: RootWorker, frames: Frames) -> int:
+    """Let flows go on; return the address of the one that these frames are for."""
+    key = tree_key(frames[0].tobytes())
+    (flow,) = [each for each in root.enter() if Flow.from_address(each).key == key]
+    return flow
+
+
 @pytest.mark.parametrize("by_flow", [False, True])
 @pytest.mark.parametrize("reduction", [Reduction.BROADCAST, Reduction.REDUCE_SUM, Reduction.SUM])
 @pytest.mark.parametrize(
@@ -77,12 +84,7 @@ def test_no_packet_passes_as_the_roots(
         flags = fields.get("flags", 0) | Flag.SEQUENCED
         frames = from_other(plan, network, reduction, **{**fields, "flags": flags})
         if by_flow:
-            (flow,) = [
-                each
-                for each in root.enter()
-                if Flow.from_address(each).key == tree_key(frames[0].tobytes())
-            ]
-            flows.receive(flow, frames, 0.1 * number)
+            flows.receive(entered(root, frames), frames, 0.1 * number)
             root.leave(0.1 * number)
         else:
             root.receive(frames, 0.1 * number)
@@ -91,6 +93,22 @@ def test_no_packet_passes_as_the_roots(
     result = root.result(call)
     assert result is not None
     np.testing.assert_array_equal(result, values)
+
+
+def test_a_result_that_waits_for_room_is_taken_when_a_flow_ends() -> None:
+    plan, network = rooted()
+    root = RootWorker(plan, ROOT, network)
+    ones = np.ones(LANES, dtype=np.int32)
+    call = root.submit(ones, 0.0, ranges=[(0, LANES), (LANES, LANES)])
+    frames = from_other(plan, network, Reduction.SUM, flags=int(Flag.SEQUENCED))
+    flow, no_room = entered(root, frames), Output(0)
+    flows.RECEIVE(Flow.from_address(flow).receive)(
+        flow, frames.ctypes.data, *frames.shape, frames.strides[0], 0.1, no_room.begin(whole=False)
+    )
+    root.leave(0.1)
+    result = root.result(call)
+    assert result is not None
+    np.testing.assert_array_equal(result, ones)
 
 
 def test_no_frame_may_wait_for_others_at_a_root() -> None:
