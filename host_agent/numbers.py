@@ -129,7 +129,7 @@ class Factors(NamedTuple):
     down: NDArray[np.float32]
     """step; 0 for special bytes."""
     limit: int
-    """M, to which integers must be clipped; 0: rounding cannot exceed it."""
+    """M, to which integers are clipped, or the greatest float32 below 2^31."""
 
 
 @lru_cache(maxsize=32)
@@ -140,7 +140,7 @@ def factors(bits: int) -> Factors:
     fast = (np.arange(256) >= _LEAST_FAST_CODE) & (np.arange(256) < 255 - bits)
     up = np.where(fast, 1.0 / step, 0.0).astype(np.float32)
     down = np.where(fast, step, 0.0).astype(np.float32)
-    return Factors(step, up, down, 2 ** (31 - bits) - 1 if bits > 7 else 0)
+    return Factors(step, up, down, min(2 ** (31 - bits) - 1, 2**31 - 128))
 
 
 @lru_cache(maxsize=32)

@@ -2,8 +2,8 @@
  * tensors have the types of hopsum.host_agent.elements: OF_FLOAT32 and so on. */
 
 /* Scale factors of a job, by exponent byte: to integers of 32 bits and back, 0 for those that are converted in double;
- * and the value of an integer 1. `limit`: to which integers must be clipped, 0: rounding cannot exceed it. Those for
- * 16 bits are 2^16 times smaller, and greater. */
+ * and the value of an integer 1. `limit`: to which integers are clipped, since a process may change values while
+ * they are read. Those for 16 bits are 2^16 times smaller, and greater. */
 struct factors {
     const float *up, *down;
     const double *step;
@@ -22,7 +22,7 @@ static void quantise(const struct factors *f, const float *from, int64_t n, uint
             scaled = scaled > -most ? scaled : -most;
             to[i] = (int32_t)scaled;
         }
-    } else if (f->limit) {
+    } else {
         float limit = (float)f->limit;
         for (int64_t i = 0; i < n; i++) {
             float scaled = rintf(from[i] * factor);
@@ -30,9 +30,6 @@ static void quantise(const struct factors *f, const float *from, int64_t n, uint
             scaled = scaled > -limit ? scaled : -limit;
             to[i] = (int32_t)scaled;
         }
-    } else {
-        for (int64_t i = 0; i < n; i++)
-            to[i] = (int32_t)rintf(from[i] * factor);
     }
 }
 

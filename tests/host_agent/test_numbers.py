@@ -275,6 +275,14 @@ def test_impossible_worker_counts(workers: int) -> None:
         worker_bits(workers)
 
 
+@pytest.mark.parametrize("bits", [0, 1, 7, 8])
+def test_values_beyond_the_exponent_wrap_no_sum(bits: int) -> None:
+    """A process may change them after their exponent was read."""
+    values = np.array([1e38, -1e38, np.inf, -np.inf, np.nan], np.float32)
+    integers = quantise(values, 127, bits).astype(np.int64)
+    assert (np.abs(integers) * 2**bits < 2**31 + 2**bits).all()
+
+
 def test_sums_beyond_float32_become_infinite() -> None:
     tensors = np.full((4, LANES), LARGEST, dtype=np.float32)
     sums, _ = all_reduce(tensors)
