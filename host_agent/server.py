@@ -13,7 +13,7 @@ from hopsum.collectives.plan import JobPlan, PlanError, Results, TreePlan
 from hopsum.host_agent.c_structures import c_fields
 from hopsum.host_agent.codec import Form, Frames
 from hopsum.host_agent.counters import ServerStatistics as ServerStatistics
-from hopsum.host_agent.datapath.library import NESTED, library, receive, shared_output
+from hopsum.host_agent.datapath.library import GAPS, NESTED, library, receive, shared_output
 from hopsum.host_agent.plan_checks import check_job, check_key, check_same_job
 from hopsum.host_agent.server_forms import ServerForms
 from hopsum.network.model import Network
@@ -21,8 +21,6 @@ from hopsum.protocol.wire import serial_newer
 
 _MOST_SINGLES = 4096
 """Bypassed contributions that a server keeps, or one of each worker."""
-_GAPS = 64
-"""As in datapath/links.h."""
 _NOBODY = -1
 
 
@@ -89,7 +87,7 @@ def _bind(plan: JobPlan, tree: TreePlan, network: Network, key: bytes | None) ->
         most_singles=(
             0 if tree.singles else max(workers, min(plan.in_flight * workers, _MOST_SINGLES))
         ),
-        most_output=_GAPS + max(len(to_all), len(questions)),
+        most_output=GAPS + max(len(to_all), len(questions)),
         all_single=tree.singles,
         replicates=replicates,
         verifies=key is not None,

@@ -23,6 +23,7 @@ from hopsum.host_agent.codec import (
 from hopsum.host_agent.congestion import most_in_flight, stream_path
 from hopsum.host_agent.counters import WorkerStatistics as WorkerStatistics
 from hopsum.host_agent.datapath.library import (
+    GAPS,
     NESTED,
     Congestion,
     Matching,
@@ -183,7 +184,7 @@ class Stream:
             *(slots[name].tobytes() for name in _SLOT.names or () if name not in _TIMED),
             ctypes.string_at(state.result_lanes, 4 * state.lanes * state.window),
             ctypes.string_at(state.sent.fragments, 8 * state.sent.size),
-            ctypes.string_at(state.arrivals.asked, 8 * 64),
+            ctypes.string_at(state.arrivals.asked, 8 * GAPS),
             *(state.sent.next, state.arrivals.newest, state.arrivals.missing, state.end),
             *(self._ring[name][self._places(numbers)].tobytes() for name in ("open", "greatest")),
             tuple(each.codes.tobytes() + each.result.tobytes() for each in self._segments),
@@ -222,7 +223,7 @@ class Stream:
         # Where losses are repaired, each timeout is four times as long as the one before it.
         state.most_timeouts = -(-options.bypass_after // (2 if state.repaired else 1))
         state.most_tries = 4 * options.bypass_after
-        state.most_output = 4 * state.window + 128
+        state.most_output = 4 * state.window + 2 * GAPS
         path = stream_path(network, plan, tree)
         congestion = state.congestion
         congestion.queues = path is not None

@@ -16,6 +16,12 @@ static inline uint64_t room_left(const struct output *out)
     return out->room - out->made;
 }
 
+/* The key of a frame's flow: job << 8 | tree, which are at KEY. */
+static inline int64_t key_of(const uint8_t *frame)
+{
+    return frame[KEY] << 16 | frame[KEY + 1] << 8 | frame[KEY + 2];
+}
+
 struct flow {
     /* Take in n frames of this flow's job and tree, of any content, of `length` bytes and `stride` apart, while `out`
      * has room for `most_output` frames. Returns how many were taken in, 0 only if `out` has frames of earlier ones. */
@@ -28,7 +34,7 @@ struct flow {
     int (*call)(struct flow *, double now, struct output *out);
     /* Say anew when timers are due: streams of one worker share when results have come. NULL: no timers. */
     void (*publish)(struct flow *);
-    /* Job << 8 | tree; frames that one call may make. */
+    /* See `key_of`; frames that one call may make. */
     int64_t key, most_output;
     /* When timers are due; how many frames may wait for one another; whether Python has something to do now; and
      * bytes sent by the port. */

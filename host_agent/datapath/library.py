@@ -38,6 +38,8 @@ STRIDE = 2048
 """Bytes of a row for a frame: above the 1514 of a full Ethernet frame."""
 ROOM = 512
 """Rows of an output, unless more are asked for."""
+GAPS = 64
+"""Numbers after which a missing frame is no longer requested, a power of two."""
 
 
 def _bare(*, up: bool) -> int:
@@ -48,6 +50,7 @@ def _bare(*, up: bool) -> int:
 CONSTANTS = {
     "FIRST": codec.FIRST,
     "LAST": codec.LAST,
+    "KEY": codec.JOB_START,
     "KIND": codec.KIND_AT,
     "FLAGS": codec.FLAGS_AT,
     "REDUCTION": codec.REDUCTION_AT,
@@ -82,6 +85,7 @@ CONSTANTS = {
     "MOST_MEMORIES": MOST_MEMORIES,
     "BARRIER": BARRIER,
     "DONE": DONE,
+    "GAPS": GAPS,
     "BARE_UP": _bare(up=True),
     "BARE_DOWN": _bare(up=False),
     **{each.name: int(each) for each in Kind},

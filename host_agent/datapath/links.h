@@ -3,8 +3,6 @@
 
 enum {
     NUMBERS = 1 << 16,
-    /* Numbers after which a missing frame is no longer requested. */
-    GAPS = 64,
     /* Numbers after which a request to a neighbour on a link is repeated. */
     RETRY = 8,
 };

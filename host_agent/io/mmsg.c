@@ -31,15 +31,15 @@ struct links {
     const int64_t *keys, *interfaces;
 };
 
-/* Return job << 8 | tree of a frame, -1 if it is too short for one. */
-static int64_t key_of(const uint8_t *frame, uint32_t length)
+/* Return a frame's key, -1 if it is too short for one. */
+static int64_t key_within(const uint8_t *frame, uint32_t length)
 {
-    return length < KEY + 3 ? -1 : frame[KEY] << 16 | frame[KEY + 1] << 8 | frame[KEY + 2];
+    return length < KEY + 3 ? -1 : key_of(frame);
 }
 
 static int link_of(const struct links *links, const uint8_t *frame, uint32_t length)
 {
-    int64_t key = key_of(frame, length);
+    int64_t key = key_within(frame, length);
     for (int64_t i = 0; i < links->count; i++)
         if (links->keys[i] == key)
             return (int)links->interfaces[i];
@@ -223,7 +223,7 @@ static struct flow *flow_of(const struct run *r, const uint8_t *frame, uint32_t 
 {
     if (length > r->stride)
         return NULL;
-    int64_t key = key_of(frame, length);
+    int64_t key = key_within(frame, length);
     for (int64_t i = 0; i < r->count; i++)
         if (r->flows[i]->key == key)
             return r->flows[i];

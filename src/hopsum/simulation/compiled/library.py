@@ -9,7 +9,6 @@ from typing import Any
 
 from hopsum.host_agent.c_library import CLibrary, program_of
 from hopsum.host_agent.c_structures import c_fields
-from hopsum.host_agent.codec import JOB_START, TREE_AT
 from hopsum.host_agent.datapath.library import CONSTANTS
 from hopsum.protocol.tos import LEVELS, UDP_PORT
 from hopsum.protocol.wire import ETHERNET_BYTES, ETHERTYPE_IPV4, VERSION
@@ -31,8 +30,6 @@ _CONSTANTS = {
     "UDP_PROTOCOL": int(IPPROTO_UDP),
     "UDP_PORT": UDP_PORT,
     "VERSION": VERSION,
-    "JOB": JOB_START,
-    "TREE": TREE_AT,
     "LEVELS": LEVELS,
     "QUEUE_FRAMES": QUEUE_FRAMES,
 }

@@ -188,11 +188,6 @@ static struct channel *route_of(const struct node *host, const uint8_t *bytes)
     return way_of(host->routes, host->route_count, big32(bytes + DESTINATION_IP));
 }
 
-static int64_t key_of(const uint8_t *bytes)
-{
-    return (int64_t)big16(bytes + JOB) << 8 | bytes[TREE];
-}
-
 /* Send a frame of this host. The packets of a job leave by the link of their tree, regardless of plain routes. */
 static void send(struct node *host, const uint8_t *bytes, uint32_t length, int own)
 {

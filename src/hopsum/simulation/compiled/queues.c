@@ -117,8 +117,8 @@ static struct turn *turn_of(struct queue *queue, const struct frame *frame)
     uint8_t bytes = 0;
     if (is_ipv4(frame) && frame->bytes[PROTOCOL] == TCP_PROTOCOL)
         key += SOURCE_IP, bytes = 12;
-    else if (frame->length >= JOB + 2 && is_ipv4(frame) && is_ours(frame))
-        key += JOB, bytes = 2;
+    else if (frame->length >= KEY + 2 && is_ipv4(frame) && is_ours(frame))
+        key += KEY, bytes = 2;
     struct turn **at = &queue->turns;
     for (; *at; at = &(*at)->next)
         if ((*at)->key_bytes == bytes && !memcmp((*at)->key, key, bytes))
