@@ -284,7 +284,7 @@ class Stream:
         row = self._ring[number % len(self._ring)]
         remark = segment.call.remark
         row["trees"] = segment.call.open_parts
-        row["first"], row["end"], row["elements"] = segment.first, segment.end, len(segment.source)
+        row["first"], row["elements"] = segment.first, len(segment.source)
         row["type"], row["width"] = segment.element, segment.width
         row["reduction"] = segment.reduction
         row["prologues"] = row["unanswered"] = segment.prologues

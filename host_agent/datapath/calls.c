@@ -130,7 +130,7 @@ static int begin_call(struct stream *s, double now, struct output *out)
     t->remark = c->own;
     t->open = (t->elements + s->values - 1) / s->values;
     t->first = s->end;
-    t->end = s->end = t->first + t->open;
+    s->end = t->first + t->open;
     fill_window(s, now, out);
     return 1;
 }

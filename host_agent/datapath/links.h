@@ -89,9 +89,7 @@ static int take_number(struct arrivals *a, int64_t number, int repair, int64_t p
     /* Numbers that are too old make room for the new ones. */
     for (int64_t late = newest - GAPS + 1; late < oldest && late <= newest; late++)
         forget_missing(a, late);
-    forget_missing(a, a->newest);
     for (int64_t late = newest + 1 > oldest ? newest + 1 : oldest; late < a->newest; late++) {
-        forget_missing(a, late);
         a->asked[late & (GAPS - 1)] = newest - retry;
         a->missing++;
     }

@@ -259,7 +259,7 @@ void make_wide(const struct factors *f, int64_t type, const void *from, int64_t 
     }
 }
 
-/* The same, back. */
+/* The same, back, of types that are not int32. */
 void take_wide(const struct factors *f, int64_t type, const int32_t *from, int64_t n, uint8_t code, void *to)
 {
     switch (type) {
@@ -271,9 +271,6 @@ void take_wide(const struct factors *f, int64_t type, const int32_t *from, int64
         break;
     case OF_BFLOAT16:
         narrow_bfloat16(f, from, n, code, to);
-        break;
-    case OF_INT32:
-        memcpy(to, from, (size_t)(4 * n));
         break;
     default:
         for (int64_t i = 0; i < n; i++)

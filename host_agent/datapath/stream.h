@@ -62,7 +62,7 @@ struct worker_counters {
     int64_t ecn;
 };
 
-/* A tensor's part on this tree, as fragments `first` to `end` of the stream: the first ones are its `prologues` if it is
+/* A tensor's part on this tree, as fragments from `first` on of the stream: the first ones are its `prologues` if it is
  * of floats. Values are read until their result is here, so the result may take their place. */
 struct segment {
     const void *source;
@@ -77,7 +77,7 @@ struct segment {
     int64_t trees, *waiting;
     /* Type of the elements (elements.py), and width of values in packets: a lane has 2^width of them. */
     int64_t type, width;
-    int64_t first, end, elements, reduction;
+    int64_t first, elements, reduction;
     /* Exponent byte to send with each fragment of integers; and the greatest one of all workers. */
     int64_t remark, greatest;
     /* Fragments without a result. */
