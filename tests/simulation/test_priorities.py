@@ -32,6 +32,7 @@ from hopsum.simulation.world import Frames, World
 from tests.simulation.test_all_reduce import LANES, make_engine
 from tests.support.departures import Departures
 from tests.support.installed_rules import install, read_outcomes, update
+from tests.support.simulated_jobs import drain
 
 RATE = 1e8
 OPTIONS = WorkerOptions(deadline=100.0, min_timeout=0.05, max_timeout=0.3)
@@ -105,7 +106,7 @@ def test_a_full_queue_drops_of_its_own_level_only() -> None:
 def test_waiting_frames_are_counted_at_the_end() -> None:
     world, _ = pair([7, 5, 6])
     world.run(lambda: True, 10.0)
-    world.drain()
+    drain(world)
     channel = world.channels["h1", "h2"]
     assert (channel.frames, channel.bytes) == (3, 3 * (62 + 4 * LANES))
 

@@ -39,6 +39,14 @@ from tests.support.scripted_controller import Script, ScriptedJob
 MakeEngine = Callable[[], Engine]
 
 
+def drain(world: World) -> None:
+    """Let frames under way arrive, while hosts send no more."""
+    for host in [*world.agents]:
+        world.leave(host)
+    while world.queue.step():
+        pass
+
+
 @dataclass(frozen=True, slots=True)
 class Replan:
     """A new epoch: at `time` all switches get the rules of `plan` at once.
@@ -308,7 +316,7 @@ class Simulation:
         except SimulationError as error:
             waiting = ", ".join(host for job in self.jobs for host in job.missing)
             raise SimulationError(f"{error}; workers not done: {waiting}") from error
-        self.world.drain()
+        drain(self.world)
         for name, engine in self.world.engines.items():
             if engine is not None:
                 self._keep_outcomes(name, engine)

@@ -30,7 +30,6 @@ _PYTHON = "for callers in Python, not in a simulated run"
 _MODEL = "for the model checker"
 _TESTS = "for its tests"
 WHY_IDLE = {
-    "channel_drain": _PYTHON,
     "check_layout": _TESTS,
     "check_seal_overflow": "needs check lanes and an overflow: one schedule in 120 has both",
     "events_next": _PYTHON,
@@ -38,7 +37,6 @@ WHY_IDLE = {
     "server_state": _MODEL,
     "stream_retry": _MODEL,
     "world_deliver": _PYTHON,
-    "world_drain": _PYTHON,
     "world_use": "for flows that make more frames at once than there is room for",
 }
 """Why no schedule, or hardly one, calls a function."""

@@ -83,7 +83,3 @@ class Channel(ChannelView):
     def transmit(self, frame: bytes) -> None:
         """Queue a frame; it arrives later, or never."""
         library().channel_transmit(self.address, frame, len(frame))
-
-    def drain(self) -> None:
-        """Send what waits immediately: no further event will do so."""
-        library().channel_drain(self.address)

@@ -505,15 +505,6 @@ class World:
         self.queue.at(time, lambda: passed.append(True))
         self.run(lambda: bool(passed), inf)
 
-    def drain(self) -> None:
-        """Deliver frames in flight, without timers and the frames they would send."""
-        for link in self.channels.values():
-            link.drain()
-        while wanted := self._c.world_drain(self._address):
-            self.queue.check()
-            if wanted < 0:
-                self.queue.do(wanted)
-
 
 def _free(world: int, channels: Iterable[int], nodes: Iterable[int]) -> None:
     """Free what compiled code holds."""

@@ -74,10 +74,6 @@ struct channel {
     /* Bits: queues with frames. */
     uint32_t busy;
     int sending, bad;
-    double busy_until;
-    /* Where there are no queues: when the frames under way leave, a ring. */
-    double *departures;
-    uint64_t departed, departing;
 };
 
 struct arrival {
@@ -273,26 +269,6 @@ static double seconds_of(const struct channel *c, const struct frame *frame)
     return (double)(frame->length * UINT64_C(8)) / c->view.rate;
 }
 
-static void transmit_in_order(struct channel *c, struct frame *frame)
-{
-    double now = c->world->events->now;
-    while (c->departed < c->departing && c->departures[c->departed % QUEUE_FRAMES] <= now)
-        c->departed++;
-    if (c->departing - c->departed >= QUEUE_FRAMES) {
-        c->view.queue_drops++;
-        release(&c->world->pool, frame);
-        return;
-    }
-    double departure = now > c->busy_until ? now : c->busy_until;
-    if (c->view.rate > 0)
-        departure += seconds_of(c, frame);
-    c->busy_until = departure;
-    if (!c->departures)
-        RESIZE(c->departures, QUEUE_FRAMES);
-    c->departures[c->departing++ % QUEUE_FRAMES] = departure;
-    leave(c, frame, departure);
-}
-
 /* Return the next frame to leave: of the highest level, and urgent ones before all. NULL if none waits. */
 static struct frame *next_frame(struct channel *c)
 {
@@ -311,13 +287,10 @@ static struct frame *next_frame(struct channel *c)
 static int64_t send_next(void *subject, double detail)
 {
     struct channel *c = subject;
-    if (!c->view.queues)
-        return 0;
     struct frame *frame = next_frame(c);
     c->sending = frame != NULL;
     if (frame) {
         double departure = c->world->events->now + seconds_of(c, frame);
-        c->busy_until = departure;
         schedule(c->world->events, departure, send_next, c, detail);
         leave(c, frame, departure);
     }
@@ -328,7 +301,7 @@ static int64_t send_next(void *subject, double detail)
 static void transmit(struct channel *c, struct frame *frame)
 {
     if (!c->view.queues) {
-        transmit_in_order(c, frame);
+        leave(c, frame, c->world->events->now);
         return;
     }
     frame = own(&c->world->pool, frame);
@@ -347,12 +320,4 @@ static void transmit(struct channel *c, struct frame *frame)
 void channel_transmit(struct channel *c, const uint8_t *bytes, uint32_t length)
 {
     transmit(c, new_frame(&c->world->pool, bytes, length));
-}
-
-/* Send what waits immediately: no further event will do so. */
-void channel_drain(struct channel *c)
-{
-    c->view.queues = 0;
-    for (struct frame *frame; (frame = next_frame(c));)
-        transmit_in_order(c, frame);
 }

@@ -143,12 +143,11 @@ static void process_all(struct node *node, const struct arrivals *a)
     }
 }
 
-static int64_t arrive_at_switch(struct node *node, struct arrivals *a, int drains)
+static int64_t arrive_at_switch(struct node *node, struct arrivals *a)
 {
     struct world *w = node->world;
     if (node->view.state == DOWN) {
-        if (!drains)
-            observe_all(node, a);
+        observe_all(node, a);
         drop_arrivals(w, a);
         return 0;
     }
@@ -167,7 +166,7 @@ static int64_t arrive_at_switch(struct node *node, struct arrivals *a, int drain
         else
             add_arrival(a, w->made[i].port, w->made[i].frame);
     }
-    if (node->view.unlinked && !drains && (a->count || node->view.always_unlinked))
+    if (node->view.unlinked && (a->count || node->view.always_unlinked))
         return hand_over(w, a, 0, node->view.unlinked);
     drop_arrivals(w, a);
     return 0;
@@ -347,13 +346,12 @@ static int64_t arrive_at_flows(struct node *host, struct arrivals *a)
     return 0;
 }
 
-static int64_t arrive_at_host(struct node *host, struct arrivals *a, int drains)
+static int64_t arrive_at_host(struct node *host, struct arrivals *a)
 {
-    if (!drains)
-        observe_all(host, a);
+    observe_all(host, a);
     if (host->view.forwards)
         pass_on_frames(host, a);
-    if (drains || host->view.state == DOWN || !a->count) {
+    if (host->view.state == DOWN || !a->count) {
         drop_arrivals(host->world, a);
         return 0;
     }
@@ -408,27 +406,7 @@ static int64_t arrive(void *subject, double detail)
     (void)detail;
     take_pending(node->world, a);
     node->world->view.packet_hops += a->count;
-    return node->view.is_switch ? arrive_at_switch(node, a, 0) : arrive_at_host(node, a, 0);
-}
-
-/* Let the next frames under way arrive, without timers and what hosts would send. Returns 0 if there are none, and
- * what Python has to do, or 1 if that is nothing. */
-int64_t world_drain(struct world *w)
-{
-    struct arrivals *first = NULL;
-    for (uint64_t i = 0; i < w->pending_room; i++)
-        for (struct arrivals *a = w->pending[i]; a; a = a->next)
-            if (!first || a->time < first->time
-                || (a->time == first->time && a->node->view.rank < first->node->view.rank))
-                first = a;
-    if (!first)
-        return 0;
-    w->events->now = first->time;
-    take_pending(w, first);
-    w->view.packet_hops += first->count;
-    int64_t wanted = first->node->view.is_switch ? arrive_at_switch(first->node, first, 1)
-                                                 : arrive_at_host(first->node, first, 1);
-    return wanted ? wanted : 1;
+    return node->view.is_switch ? arrive_at_switch(node, a) : arrive_at_host(node, a);
 }
 
 /* Give back the frames that were handed to Python. */
@@ -542,7 +520,6 @@ void channel_free(struct channel *c)
 {
     for (int i = 0; i <= LEVELS; i++)
         empty(&c->queues[i]);
-    free(c->departures);
     free(c);
 }
 
