@@ -42,6 +42,9 @@ Script = Generator[None, None, None]
 
 PROGRESS_SECONDS = 0.25
 """Seconds between two progress messages to the controller."""
+MOST_INTERVALS = 500_000
+"""Tensors whose times a report has, the first ones: 8 MB, which the controller takes
+(`hopsum.controller.jobs.tracker`, MOST_REPORT_BYTES)."""
 
 
 class PeerGone(OperationError):
@@ -106,6 +109,8 @@ class Member:
         self._source: Source | None = None
         self._under_way: list[_Call] = []
         self._intervals = pb.Intervals()
+        self._begun = 0
+        """Number of tensors whose sums have begun."""
         self._reported = 0
         """Number of tensors summed that the controller knows of."""
         self._reported_at = -inf
@@ -458,7 +463,7 @@ class Member:
             room = not self._under_way or self._parts.several
             following = source.next(self._now) if room else None
             if following is not None:
-                number = len(self._intervals.starts)
+                number = self._begun
                 if plan.period and number % plan.period == 0:
                     # Nothing may be in flight where partitions change.
                     while self._under_way:
@@ -490,14 +495,11 @@ class Member:
         self._count(len(done), 4 * sum(each.elements for each in done))
         for each in done:
             self.elements = each.elements
-            self._intervals.starts.append(each.began)
-            self._intervals.finishes.append(each.ended)
+            self._note_times(each.began, each.ended)
         if named is not None and begun is not None:
             self.elements = len(named.tensor)
-            place = len(self._intervals.starts)
+            place = self._note_times(begun.at, begun.at)
             self._under_way.append(_Call(named.name, place, named.tensor, [(trees, number)]))
-            self._intervals.starts.append(begun.at)
-            self._intervals.finishes.append(begun.at)
 
     def _begin(self, plan: JobPlan, named: NamedTensor) -> None:
         """Start summing a tensor."""
@@ -510,16 +512,24 @@ class Member:
             result = like(tensor) if options.ranges is None else np.array(tensor)
         self.elements = len(tensor)
         parts = self._parts.begin(plan, tensor, result, options, self._now)
-        self._under_way.append(_Call(name, len(self._intervals.starts), result, parts))
-        self._intervals.starts.append(self._now)
-        self._intervals.finishes.append(self._now)
+        place = self._note_times(self._now, self._now)
+        self._under_way.append(_Call(name, place, result, parts))
+
+    def _note_times(self, began: float, ended: float) -> int:
+        """Return the number of a tensor; note its times if it is one of the first."""
+        place, self._begun = self._begun, self._begun + 1
+        if place < MOST_INTERVALS:
+            self._intervals.starts.append(began)
+            self._intervals.finishes.append(ended)
+        return place
 
     def _complete(self) -> list[_Call]:
         """Remove completed calls."""
         complete = [call for call in self._under_way if call.done()]
         for call in complete:
             self._under_way.remove(call)
-            self._intervals.finishes[call.place] = self._now
+            if call.place < len(self._intervals.finishes):
+                self._intervals.finishes[call.place] = self._now
         return complete
 
     def _finish(self, source: Source) -> bool:

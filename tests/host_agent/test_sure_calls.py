@@ -12,12 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from hopsum.controller.jobs.tracker import MOST_REPORT_BYTES
 from hopsum.host_agent.io.attendance import ProcessGone
+from hopsum.host_agent.node import member as member_module
 from hopsum.host_agent.node.expected_calls import MOST_AHEAD
 from hopsum.host_agent.node.guesses import SURE
 from hopsum.host_agent.numbers import NumbersError
 from hopsum.host_agent.process_calls import ALL, BARRIER, PARTS, REDUCTIONS, SUM, TYPES, CallPacket
 from hopsum.host_agent.sure_calls import AnsweredCall, SureCalls
+from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.tos import tos_of_level
 from tests.support.process_hosts import MEMORY_BYTES, ProcessHosts
 from tests.support.protocol_world import LANES
@@ -116,6 +119,29 @@ def test_flows_answer_what_is_sure(
         intervals: Any = member._intervals  # noqa: SLF001
         assert len(intervals.starts) == member.round
         assert all(a <= b for a, b in zip(intervals.starts, intervals.finishes, strict=True))
+
+
+@pytest.mark.parametrize("as_flow", [False, True])
+def test_the_times_of_the_first_tensors_are_reported(
+    make: Callable[..., ProcessHosts], monkeypatch: pytest.MonkeyPatch, as_flow: bool
+) -> None:
+    """A report of all times of a long training would be refused, and the job fail."""
+    monkeypatch.setattr(member_module, "MOST_INTERVALS", 4)
+    hosts = make(as_flow=as_flow)
+    for _ in range(SURE + 3):
+        call(hosts, [ONES] * 2, packet())
+    assert bool(hosts.by_flow) == as_flow
+    hosts.settle()
+    for member in hosts.members.values():
+        assert member.round > 4
+        intervals = member._intervals  # noqa: SLF001
+        assert len(intervals.starts) == len(intervals.finishes) == 4
+
+
+def test_a_report_of_most_times_is_taken() -> None:
+    times = [1e9] * member_module.MOST_INTERVALS
+    report = pb.Report(intervals=pb.Intervals(starts=times, finishes=times))
+    assert report.ByteSize() < MOST_REPORT_BYTES - 100_000
 
 
 def test_flows_leave_the_first_iterations_to_the_source(make: Callable[..., ProcessHosts]) -> None:
@@ -379,7 +405,7 @@ def outcome(seed: int, *, as_flow: bool) -> tuple[Any, int]:
         found += [guesses[0]._last, guesses[0]._follows]  # noqa: SLF001
         for host in hosts.plan.workers:
             member, worker = hosts.members[host], hosts.machines[host]
-            found.append((member.round, len(member._intervals.starts), worker._next_call))  # noqa: SLF001
+            found.append((member.round, member._begun, worker._next_call))  # noqa: SLF001
             found.append((worker._all[0].end, worker.idle, worker._calls))  # noqa: SLF001
     finally:
         hosts.close()

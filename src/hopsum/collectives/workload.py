@@ -28,7 +28,7 @@ MOST_RANKS_OF_HOST = 64
 """Maximum ranks on a host: an agent accepts as many connections of one user."""
 MOST_ELEMENTS = 1 << 40
 MOST_TENSORS = 1_000_000
-"""Maximum tensors of a job: an agent reports all their times in one message."""
+"""Maximum tensors of a job; an agent reports the times of the first MOST_INTERVALS."""
 MOST_SEED = (1 << 64) - 1
 
 FLOAT_VERDICT_BYTES = 80
