@@ -263,6 +263,30 @@ def test_tensors_are_given_to_the_account_that_agents_run_as(
     agent.close()
 
 
+@pytest.mark.parametrize("what", ["submit", "attend"])
+def test_an_agent_that_goes_before_it_is_asked_is_named(server: socket.socket, what: str) -> None:
+    """Rank 0 tells the others why there is no job, if it learns that itself."""
+
+    def greet() -> None:
+        agent, _ = server.accept()
+        agent.send(json.dumps({"kind": "hello", "version": 9, "host": "h1"}).encode())
+        agent.close()
+
+    greeting = threading.Thread(target=greet)
+    greeting.start()
+    agent = connect(name_of(server))
+    assert agent is not None
+    greeting.join(SECONDS)
+    try:
+        with pytest.raises(HopsumError, match="agent of h1: Broken pipe"):
+            if what == "submit":
+                agent.submit("training", ["h1"], SECONDS)
+            else:
+                agent.attend(7, 0, ["h1"], SECONDS)
+    finally:
+        agent.close()
+
+
 def test_a_job_that_does_not_begin_in_time(server: socket.socket) -> None:
     def be_agent() -> None:
         agent, _ = server.accept()

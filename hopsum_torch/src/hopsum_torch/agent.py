@@ -119,7 +119,8 @@ class AgentClient:
         `immediate`: it starts on free slots now, or is refused.
         """
         ranks = list(hosts)
-        self._send({"kind": "submit", "name": name, "ranks": ranks, "immediate": immediate})
+        request = {"kind": "submit", "name": name, "ranks": ranks, "immediate": immediate}
+        self._ask(request, f"job {name}")
         answer = self._receive(timeout, f"job {name}", "to be submitted")
         if answer["kind"] == "refused":
             why: str = answer["why"]
@@ -141,8 +142,8 @@ class AgentClient:
         """
         self._hosts = hosts
         self._numbers = numbers or range(len(hosts))
-        self._send({"kind": "attend", "job": job, "rank": rank})
         what = f"job {job}"
+        self._ask({"kind": "attend", "job": job, "rank": rank}, what)
         waited = f"to begin; `hopsum job {job}` says what it waits for"
         answer = self._receive(timeout, what, waited)
         if answer["kind"] == "ended":
@@ -322,6 +323,13 @@ class AgentClient:
 
     def _send(self, message: Message) -> None:
         self._socket.send(json.dumps(message).encode())
+
+    def _ask(self, message: Message, what: str) -> None:
+        """Send a message that will be answered. Raises HopsumError."""
+        try:
+            self._send(message)
+        except OSError as error:
+            raise HopsumError(f"{what}: agent of {self.host}: {error.strerror}") from None
 
     def _receive(self, timeout: float, what: str, waited: str) -> Message:
         self._socket.settimeout(timeout)
