@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from hopsum.host_agent.io.process_connection import (
-    Message,
     ProcessConnection,
     RefusedMessage,
     Request,
@@ -154,28 +153,29 @@ class Attendance:
         connection = self._connections[rank]
         if connection.gone:
             raise self._gone(rank)
-        return connection.request(packet)
+        request = connection.request(packet)
+        connection.open_calls += 1
+        return request
 
     def done(self, rank: int, call: int) -> None:
         """Report that a rank's sum is in place, or that all have reached a barrier."""
         connection = self._connections.get(rank)
         if connection is not None:
+            connection.open_calls -= 1
             connection.send(done_packet(call))
 
     def failed(self, rank: int, call: int, why: str, whose: Mapping[int, str]) -> None:
         """Report why a rank's call has no result; `whose`: each rank's fault."""
-        self._say(rank, {"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
+        connection = self._connections.get(rank)
+        if connection is not None:
+            connection.open_calls -= 1
+            connection.say({"kind": "failed", "call": call, "why": why, "whose": dict(whose)})
 
     def close(self, why: str) -> None:
         """Close, and send the processes that are still connected the reason."""
         self._forget(self)
         for connection in self._connections.values():
             connection.end(why)
-
-    def _say(self, rank: int, message: Message) -> None:
-        connection = self._connections.get(rank)
-        if connection is not None:
-            connection.say(message)
 
 
 def not_yours(job: int, owner: int, user: int) -> str:

@@ -37,6 +37,10 @@ from hopsum.protocol.errors import OperationError
 MESSAGE_BYTES = 1 << 17
 MOST_REQUESTS = 4096
 """Maximum number of pending calls of one process, and of messages that it has not read."""
+MOST_OPEN = 1 << 14
+"""Maximum number of calls of one process without an end, wherever they wait."""
+MOST_ELEMENTS = (1 << 31) - 1
+"""Maximum elements of a call: the words of checks are int32."""
 
 Message = dict[str, Any]
 
@@ -84,6 +88,8 @@ class ProcessConnection:
         process, self.user = peer_of(connected)
         self.exit = _exit_of(process)
         self.requests: list[Request] = []
+        self.open_calls = 0
+        """Number of its calls that have not ended, but for those that flows take."""
         self.waiting = 0
         """Number of jobs that are being submitted for it."""
         self.gone = self.left = self.ending = False
@@ -100,6 +106,11 @@ class ProcessConnection:
     def shared(self) -> int:
         """Number of memories that it shares."""
         return len(self._memories)
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of these."""
+        return sum(map(len, self._memories.values()))
 
     def receive(self) -> Message | CallPacket | None:
         """Return the next message, None if there is none now. Raises EOFError, RefusedMessage."""
@@ -168,8 +179,11 @@ class ProcessConnection:
             pass
         return True
 
-    def map_memory(self, number: int) -> None:
-        """Map the memory of a received descriptor. Raises RefusedMessage."""
+    def map_memory(self, number: int, most: int) -> None:
+        """Map the memory of a received descriptor, of at most `most` bytes.
+
+        Raises RefusedMessage.
+        """
         if len(self._descriptors) != 1 or number in self._memories:
             raise RefusedMessage(
                 f"memory {number}: {len(self._descriptors)} descriptors received; expected one, "
@@ -184,6 +198,11 @@ class ProcessConnection:
             )
             if not sealed or not status.st_size:
                 raise ValueError("it can shrink, or is empty")
+            if status.st_size > most:
+                raise ValueError(f"{status.st_size} bytes, and {most} are left to its user")
+            # So can what has huge pages: a hole gives them back, and others may take them.
+            if os.fstatvfs(descriptor).f_bsize != mmap.PAGESIZE:
+                raise ValueError("it has huge pages")
             mapped = mmap.mmap(descriptor, status.st_size)
         except (OSError, ValueError) as error:
             raise RefusedMessage(
@@ -196,12 +215,12 @@ class ProcessConnection:
 
     def called(self, call: CallPacket) -> None:
         """Add a call to the requests. Raises RefusedMessage."""
-        if len(self.requests) >= MOST_REQUESTS:
+        if len(self.requests) >= MOST_REQUESTS or self.open_calls >= MOST_OPEN:
             raise RefusedMessage(
-                f"{MOST_REQUESTS} calls are pending; expected no more before the client "
-                "reads their answers"
+                f"{self.open_calls} calls are pending; expected no more before some have ended"
             )
         self.requests.append(self.request(call))
+        self.open_calls += 1
 
     def request(self, call: CallPacket) -> Request:
         """Return the request that a call is. Raises RefusedMessage."""
@@ -221,6 +240,10 @@ class ProcessConnection:
             size = "none of that number" if memory is None else f"{len(memory)} bytes"
             raise RefusedMessage(
                 f"call {number}: {call.elements} {dtype} in memory {call.memory}: there is {size}"
+            )
+        if call.elements > MOST_ELEMENTS:
+            raise RefusedMessage(
+                f"call {number}: {call.elements} elements: expected at most {MOST_ELEMENTS}"
             )
         tensor = memory[: call.elements * dtype.itemsize].view(dtype)
         if not self._is_target(kind, call):

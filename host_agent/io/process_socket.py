@@ -12,7 +12,7 @@ import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Sequence
-from typing import Protocol
+from typing import Protocol, TypeGuard
 
 from hopsum.host_agent.io.attendance import Attendance, not_yours
 from hopsum.host_agent.io.process_connection import (
@@ -43,6 +43,10 @@ users' but root's half."""
 MOST_MAPPINGS = 1 << 13
 """Maximum number of memories of one user where descriptors are plenty: the kernel allows a process
 65,530 mappings (vm.max_map_count)."""
+MOST_BYTES_OF_USER = 1 << 41
+"""Maximum bytes of the memories of one user: sparse ones cost their user nothing."""
+MOST_BYTES = 1 << 44
+"""Maximum bytes of those of all users but root; the agent has 2^47 bytes of addresses."""
 MOST_WAITING = 4
 """Maximum number of jobs that one process submits at a time."""
 
@@ -99,6 +103,8 @@ class ProcessSocket:
         self._attendances: dict[int, Attendance] = {}
         self._submitters: dict[int, ProcessConnection] = {}
         """Processes that have submitted jobs here, by job."""
+        self._submitting = Counter[int]()
+        """Number of jobs that are being submitted, by user, also for processes that are gone."""
         self._answers: deque[tuple[ProcessConnection, int | str]] = deque()
         """Answers to submissions: the job's number, or why there is none."""
         self._server = self._listen(name) if name else None
@@ -237,6 +243,9 @@ class ProcessSocket:
         abandoned = [each for each in self._attendances.values() if each.abandoned]
         for attendance in abandoned[:-MOST_OF_USER]:
             self._forget(attendance)
+        gone = [job for job, submitter in self._submitters.items() if submitter.gone]
+        for job in [job for job in gone if job not in self._attendances][:-MOST_OF_USER]:
+            del self._submitters[job]
 
     def _obey(self, connection: ProcessConnection, message: Message | CallPacket) -> None:
         if connection.ending:
@@ -260,20 +269,15 @@ class ProcessSocket:
                         f"submit: {connection.waiting} jobs are being submitted; expected at most "
                         f"{MOST_WAITING} at a time"
                     )
-                connection.waiting += 1
-                # This waits for the controller.
-                threading.Thread(
-                    target=self._submit_for,
-                    args=(connection, name, ranks, immediate),
-                    daemon=True,
-                ).start()
+                self._start_submission(connection, name, ranks, immediate)
             case "attend":
                 job, rank = _whole(message, "job", 0xFFFF), _whole(message, "rank", 0xFFFF)
                 self._check_user(job, connection.user)
                 self.attendance(job).begin(connection, rank)
             case "memory":
                 self._check_memories(connection.user)
-                connection.map_memory(_whole(message, "memory", MOST_MEMORIES - 1))
+                number = _whole(message, "memory", MOST_MEMORIES - 1)
+                connection.map_memory(number, self._bytes_left(connection.user))
             case "leave":
                 connection.left = True
                 connection.requests.append(Request("leave"))
@@ -316,6 +320,34 @@ class ProcessSocket:
                 "of open files"
             )
 
+    def _bytes_left(self, user: int) -> int:
+        """Return how many bytes a user's processes may still share."""
+        if not user:
+            return MOST_BYTES
+        shared = Counter[int]()
+        for connection in self._connections.values():
+            if connection.user:
+                shared[connection.user] += connection.shared_bytes
+        return min(MOST_BYTES_OF_USER - shared[user], MOST_BYTES - shared.total())
+
+    def _start_submission(
+        self, connection: ProcessConnection, name: str, ranks: Sequence[str], immediate: bool
+    ) -> None:
+        """Submit a job in a thread, since that waits for the controller."""
+        connection.waiting += 1
+        self._submitting[connection.user] += 1
+        if connection.user and self._submitting[connection.user] > MOST_OF_USER:
+            why = f"user {connection.user} is submitting {MOST_OF_USER} jobs; try again later"
+            self._answer(connection, f"job {name}: {why}")
+            return
+        thread = threading.Thread(
+            target=self._submit_for, args=(connection, name, ranks, immediate), daemon=True
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._answer(connection, f"job {name}: {error}")
+
     def _submit_for(
         self, connection: ProcessConnection, name: str, ranks: Sequence[str], immediate: bool
     ) -> None:
@@ -324,12 +356,16 @@ class ProcessSocket:
             answer: int | str = self._submit(name, ranks, immediate=immediate, user=user)
         except HopsumError as error:
             answer = str(error)
+        except Exception as error:
+            LOGGER.exception("job %s could not be submitted", name)
+            answer = f"job {name}: {type(error).__name__}: {error}"
         self._answers.append((connection, answer))
         self._answered.set()
 
     def _answer(self, connection: ProcessConnection, answer: int | str) -> None:
         """Send the answer to a submission; a new job belongs to the user who submitted it."""
         connection.waiting -= 1
+        self._submitting[connection.user] -= 1
         if isinstance(answer, str):
             connection.say({"kind": "refused", "why": answer})
             return
@@ -376,11 +412,11 @@ def _bind(server: socket.socket, name: str) -> None:
     os.chmod(name, 0o666)  # noqa: PTH101 - as bound
 
 
-def _names(value: object) -> bool:
+def _names(value: object) -> TypeGuard[list[str]]:
     return isinstance(value, list) and bool(value) and all(map(_is_text, value))
 
 
-def _is_text(value: object) -> bool:
+def _is_text(value: object) -> TypeGuard[str]:
     """Return whether a value is a text in UTF-8: JSON allows lone surrogates too."""
     return isinstance(value, str) and value.isprintable()
 

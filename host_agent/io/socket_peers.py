@@ -8,7 +8,7 @@ import struct
 from pathlib import Path
 from typing import NamedTuple
 
-_CREDENTIALS = struct.Struct("3i")
+_CREDENTIALS = struct.Struct("iII")
 """struct ucred: process, user, group."""
 
 

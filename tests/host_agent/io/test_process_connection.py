@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
@@ -22,6 +23,7 @@ from tests.support.agent_socket import (
     SUMMED,
     Host,
     Process,
+    as_user,
     attending,
     barrier,
 )
@@ -31,6 +33,7 @@ DOCUMENT = (CHECKOUT / "docs/agent-socket.md").read_text()
 EXAMPLES = [tuple(line.split(maxsplit=1)) for line in DOCUMENT.split("```")[1].splitlines() if line]
 """Who sends, and a packet as JSON or in hexadecimal."""
 MAX, MIN, AND = 1, 2, 3
+INT8 = 3
 
 
 def open_descriptors() -> int:
@@ -181,6 +184,40 @@ def test_memory_that_could_shrink_is_not_mapped(host: Host) -> None:
     assert "expected a memfd sealed with F_SEAL_SHRINK" in process.hear()["why"]
 
 
+def sparse(process: Process, size: int, *, flags: int = 0) -> None:
+    """Share memory of which the process has no page."""
+    descriptor = os.memfd_create("test", os.MFD_ALLOW_SEALING | flags)
+    os.ftruncate(descriptor, size)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
+    process.say({"kind": "memory", "memory": 0, "bytes": size}, descriptor)
+    os.close(descriptor)
+
+
+def test_memory_of_huge_pages_is_not_mapped(host: Host) -> None:
+    """A hole gives its pages back, and reading there ends the agent if others have taken them."""
+    process = Process(host)
+    try:
+        sparse(process, 1 << 21, flags=os.MFD_HUGETLB)
+    except OSError as error:
+        pytest.skip(f"no huge pages: {error}")
+    assert "it has huge pages" in process.hear()["why"]
+
+
+def test_a_user_leaves_most_addresses_to_others(host: Host) -> None:
+    greedy, other = as_user(host, 1001), as_user(host, 1002)
+    sparse(greedy, 1 << 46)
+    assert f"{1 << 46} bytes, and {1 << 41} are left to its user" in greedy.hear()["why"]
+    other.share(4096)
+    other.say({"kind": "attend", "job": JOB, "rank": 0})
+
+
+def test_a_call_has_no_more_elements_than_words_of_checks_can_say(host: Host) -> None:
+    process = Process(host)
+    sparse(process, 1 << 31)
+    process.say(SUMMED._replace(type=INT8, elements=1 << 31))
+    assert "2147483648 elements: expected at most 2147483647" in process.hear()["why"]
+
+
 def test_a_process_that_never_reads_is_ended(host: Host) -> None:
     process = Process(host)
     process.say({"kind": "attend", "job": JOB, "rank": 0})
@@ -214,6 +251,24 @@ def test_pending_calls_are_bounded(host: Host, monkeypatch: pytest.MonkeyPatch) 
     for call in range(4):
         process.say(barrier(call))
     assert "3 calls are pending" in process.hear()["why"]
+
+
+@pytest.mark.parametrize("answered", [False, True])
+def test_calls_that_the_job_has_taken_are_bounded(
+    host: Host, monkeypatch: pytest.MonkeyPatch, answered: bool
+) -> None:
+    """They wait for ranks that may never call."""
+    monkeypatch.setattr(process_connection, "MOST_OPEN", 3)
+    [process] = attending(host, 0)
+    attendance = host.socket.attendance(JOB)
+    for call in range(4):
+        process.say(barrier(call))
+        attendance.take()
+        if answered:
+            attendance.done(0, call)
+            assert process.hear() == {"done": done_packet(call)}
+    if not answered:
+        assert "3 calls are pending" in process.hear()["why"]
 
 
 def test_a_reason_comes_before_the_end_whatever_was_sent_besides(host: Host) -> None:

@@ -7,6 +7,7 @@ import json
 import os
 import resource
 import socket
+import struct
 import subprocess
 import sys
 import threading
@@ -18,6 +19,7 @@ import pytest
 
 from hopsum.host_agent.io import process_socket
 from hopsum.host_agent.io.process_socket import SocketInUse
+from hopsum.host_agent.io.socket_peers import peer_of
 from hopsum.host_agent.node.real import RealEnvironment
 from hopsum.host_agent.process_calls import CALL
 from tests.support.agent_socket import JOB, Host, Process, as_user, attending, barrier
@@ -113,6 +115,72 @@ def test_jobs_are_handed_in_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> 
     finally:
         go_on.set()
         host.socket.close()
+
+
+def test_submissions_of_a_user_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those of processes that are gone: each has a thread."""
+    monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)
+    host = Host(f"@{unique('agent')}")
+    go_on = threading.Event()
+    monkeypatch.setattr(host.socket, "_submit", lambda *_, **__: go_on.wait(PATIENCE) and JOB)
+    try:
+        for number in range(2):
+            process = as_user(host, 1001)
+            process.submit(f"job{number}", ["h1"])
+            process.socket.close()
+            host.turn()
+        third = as_user(host, 1001)
+        third.submit("job2", ["h1"])
+        assert "job job2: user 1001 is submitting 2 jobs" in third.hear()["why"]
+        other = as_user(host, 1002)
+        other.submit("job3", ["h1"])
+        go_on.set()
+        assert other.hear()["kind"] == "submitted"
+    finally:
+        go_on.set()
+        host.socket.close()
+
+
+@pytest.mark.parametrize("fails", ["start", "submit"])
+def test_a_submission_that_fails_is_answered(
+    host: Host, monkeypatch: pytest.MonkeyPatch, fails: str
+) -> None:
+    def fail(*_: object, **__: object) -> int:
+        raise {"start": RuntimeError, "submit": ValueError}[fails]("no more of it")
+
+    if fails == "start":
+        monkeypatch.setattr(threading.Thread, "start", fail)
+    else:
+        monkeypatch.setattr(host.socket, "_submit", fail)
+    process = Process(host)
+    process.submit("training", ["h1"])
+    answer = process.hear()
+    assert answer["kind"] == "refused"
+    assert "no more of it" in answer["why"]
+
+
+def test_submitters_that_are_gone_are_forgotten(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_socket, "MOST_OF_USER", 2)
+    jobs = iter(range(100, 200))
+    monkeypatch.setattr(host.socket, "_submit", lambda *_, **__: next(jobs))
+    for _ in range(6):
+        process = as_user(host, 1003)
+        process.submit("training", ["h2"])
+        assert process.hear()["kind"] == "submitted"
+        process.socket.close()
+        host.turn()
+    assert len(host.socket._submitters) == 2  # noqa: SLF001
+
+
+def test_users_have_unsigned_numbers() -> None:
+    class Connected:
+        def getsockopt(self, *_: object) -> bytes:
+            return struct.pack("iII", 1, 2**32 - 2, 0)
+
+    connected: Any = Connected()
+    assert peer_of(connected).user == 2**32 - 2
 
 
 def test_a_job_is_attended_by_the_user_who_handed_it_in(
