@@ -108,23 +108,28 @@ class Failover:
     def _adapt(self, failed: bool) -> Procedure[None]:
         """Adapt jobs and switches to elements that are unreachable, or back."""
         if failed:
-            for plan in (yield from self._epochs.fail()):
-                around = _names(self._plans.failed)
-                LOGGER.warning(
-                    "%s failed: job %d continues in epoch %d", around, plan.job, plan.epoch
-                )
+            yield from self._plan_around()
         back = self._plans.failed - self.health.out
         if not back:
             return
         jobs = yield from self._epochs.recover(back)
         LOGGER.warning("%s back in use", _names(back))
         self._recovered()
+        if any(map(self._plans.lost_to, self._plans.active)):
+            # They have waited for elements that are still away; those that are back may do.
+            yield from self._plan_around()
         for number in jobs if self._returns else ():
             active = self._plans.active.get(number)
             if active is not None:
                 newer = yield from self._reoptimization.return_to_recovered(active)
                 if newer is not None:
                     LOGGER.warning("job %d returns to its plan, in epoch %d", number, newer.epoch)
+
+    def _plan_around(self) -> Procedure[None]:
+        """Plan jobs around failed elements; those that cannot do without them wait."""
+        for plan in (yield from self._epochs.fail()):
+            around = _names(self._plans.failed)
+            LOGGER.warning("%s failed: job %d continues in epoch %d", around, plan.job, plan.epoch)
 
     def _adapted(self, value: Any, error: Exception | None) -> None:
         self._adapting = False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -210,6 +211,39 @@ def test_a_job_waits_for_a_switch_it_cannot_do_without() -> None:
         await world.until(lambda: "l1" in world.installed[-1], "its return")
         assert world.manager.why_waiting(1) == ""
         await world.submit(4, "h1", "h3", server="h4")
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_waiting_job_takes_another_path_that_is_back() -> None:
+    """It does not wait for the switches of its plan while others would do."""
+
+    async def test(world: World) -> None:
+        (used,) = spines(await world.submit())
+        (other,) = {"s1", "s2"} - {used}
+        near = await world.submit(2, "h1", server="h2")
+        world.kill(used, other)
+        await world.until(lambda: world.manager.store.failed == {"s1", "s2"}, "both failures")
+        world.start(other)
+        assert spines(await world.epoch(2)) == {other}
+        assert not world.manager.store.waits(1)
+        assert world.manager.store.plan_of(2) is near
+
+    run("leaf-spine:2x2x2", test)
+
+
+def test_a_job_that_no_path_back_serves_goes_on_waiting() -> None:
+    async def test(world: World) -> None:
+        plan = await world.submit()
+        near = await world.submit(2, "h3", server="h4")
+        world.kill("l1", "s2")
+        await world.until(lambda: world.manager.store.failed == {"l1", "s2"}, "both failures")
+        world.start("s2")
+        await world.until(lambda: world.manager.store.failed == {"l1"}, "the return of s2")
+        await asyncio.sleep(5.0)
+        assert world.manager.store.plans() == [plan, near]
+        assert world.manager.store.lost_to(1) == {"l1"}
+        assert world.manager.engine.failover.deadline == math.inf
 
     run("leaf-spine:2x2x2", test)
 
