@@ -12,7 +12,7 @@ from hopsum.controller.telemetry.state import ReportError
 from hopsum.protocol import hopsum_pb2 as pb
 
 MOST_FEATURES = 4096
-"""Jobs in one report of a host."""
+"""Maximum number of jobs in one report of a host, and of those that it awaits."""
 
 
 class Hosts:
@@ -64,10 +64,11 @@ class Hosts:
 
         Raises ReportError for a report that cannot be true.
         """
-        if len(report.jobs) > MOST_FEATURES:
-            raise ReportError(
-                f"{host} reports on {len(report.jobs)} jobs; expected at most {MOST_FEATURES}"
-            )
+        for verb, jobs in (("reports on", report.jobs), ("awaits", report.awaited)):
+            if len(jobs) > MOST_FEATURES:
+                raise ReportError(
+                    f"{host} {verb} {len(jobs)} jobs; expected at most {MOST_FEATURES}"
+                )
         before = _carriers(self._state.nodes.node(host).report)
         self._state.nodes.take(host, report, self._state.now)
         return before != _carriers(report)

@@ -10,6 +10,7 @@ import re
 import secrets
 import time
 from base64 import b64decode, b64encode
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import fields, replace
 from difflib import get_close_matches
@@ -164,9 +165,9 @@ class JobTable:
         for role, hosts in (("worker", spec.workers), ("server", spec.servers)):
             if isinstance(hosts, int):
                 continue
-            twice = [host for host in dict.fromkeys(hosts) if hosts.count(host) > 1]
-            if twice:
-                raise JobError(f"job {spec.name}: {role} {twice[0]} is named more than once")
+            for host, count in Counter(hosts).items():
+                if count > 1:
+                    raise JobError(f"job {spec.name}: {role} {host:.80} is named more than once")
 
     def next_number(self) -> int:
         """Return a job number that was never used; JobError when there are no more."""

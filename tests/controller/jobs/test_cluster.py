@@ -193,6 +193,9 @@ def test_an_agent_has_no_say_in_jobs_of_others() -> None:
         many = pb.NodeReport(jobs=[pb.JobFeatures(job=1)] * (MOST_FEATURES + 1))
         with pytest.raises(ReportError, match="h1 reports on 4097 jobs; expected at most 4096"):
             cluster.take_report("h1", many, 20.0)
+        awaited = pb.NodeReport(awaited=range(MOST_FEATURES + 1))
+        with pytest.raises(ReportError, match="h1 awaits 4097 jobs; expected at most 4096"):
+            cluster.take_report("h1", awaited, 20.0)
         await cluster.close()
 
     asyncio.run(main())

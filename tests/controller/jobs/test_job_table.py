@@ -105,6 +105,30 @@ def test_impossible_jobs_are_refused(change: dict[str, str], words: str) -> None
         JobTable().check(replace(JobSpec("a", ("h1", "h2")), **change))  # type: ignore[arg-type]
 
 
+def test_many_names_of_hosts_are_compared_few_times() -> None:
+    """A submission may have millions: none but the controller's loop would be served meanwhile."""
+    compared = 0
+
+    class Name(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__eq__(self, other)
+
+    count = 1000
+    names = tuple(Name(f"h{number}") for number in range(count))
+    table = JobTable()
+    table.check(JobSpec("a", names, names))
+    assert compared < 3 * count
+    with pytest.raises(JobError, match="server h7 is named more than once"):
+        table.check(JobSpec("a", names, (*names, Name("h7"))))
+    with pytest.raises(JobError, match=r"worker x{80} is named more than once"):
+        table.check(JobSpec("a", ("x" * 100_000,) * 2))
+
+
 def test_jobs_and_numbers_outlive_the_controller(tmp_path: Path) -> None:
     file = tmp_path / "state" / "jobs"
     table = JobTable(file)
