@@ -293,7 +293,10 @@ def calls_of(intervals: Sequence[Sequence[Interval]]) -> list[Interval]:
     """When each all-reduce began and ended, from the intervals of each worker's calls.
 
     A call lasts from when the last worker has handed its tensor in until the last has the sum.
+    None are known where a worker's report came without intervals, as those of very many tensors do.
     """
+    if not all(intervals):
+        return []
     return [
         (max(start for start, _ in call), max(finish for _, finish in call))
         for call in zip(*intervals, strict=True)

@@ -21,7 +21,10 @@ from hopsum.protocol.liveness import (
 )
 
 MOST_REPORT_BYTES = 8 << 20
-"""Maximum bytes of one agent's report: the controller keeps those of many jobs."""
+"""Maximum bytes of one agent's report: the controller keeps those of many jobs.
+
+A larger one loses the times of its tensors, 16 bytes each.
+"""
 MOST_REASON = 2000
 """Maximum length of a failure's reason."""
 
@@ -194,7 +197,7 @@ class Tracker:
                     return self.decide(boundary, self.plan)
                 return self._tell_cut([agent])
             case "finished":
-                report = message.finished.report
+                report = _bounded(message.finished.report)
                 if (size := report.ByteSize()) > MOST_REPORT_BYTES:
                     why = f"its report has {size} bytes; expected at most {MOST_REPORT_BYTES}"
                     return self._note_failure(agent, pb.FAILED, why)
@@ -364,6 +367,16 @@ class Tracker:
     def reports(self) -> dict[str, pb.Report]:
         """Return the agents' final reports, by host."""
         return {a.host: a.report for a in self.agents.values() if a.report is not None}
+
+
+def _bounded(report: pb.Report) -> pb.Report:
+    """Return a report, without the times of its tensors if it is too large with them."""
+    if report.ByteSize() <= MOST_REPORT_BYTES:
+        return report
+    kept = pb.Report()
+    kept.CopyFrom(report)
+    kept.ClearField("intervals")
+    return kept
 
 
 def refusal(reason: str) -> pb.ControllerMessage:

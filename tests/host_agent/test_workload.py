@@ -15,6 +15,7 @@ from hopsum.host_agent.numbers import as_float32
 from hopsum.host_agent.workload import (
     TrainingWorkload,
     WorkloadSpec,
+    call_seconds,
     make_workload,
     random_tensor,
     reduce_seconds,
@@ -101,6 +102,12 @@ def test_a_nan_is_wrong() -> None:
 
 def test_call_seconds_count_from_the_last_start_to_the_last_end() -> None:
     assert reduce_seconds([[(0, 5), (6, 9)], [(1, 4), (5, 8)]]) == pytest.approx(4 + 3)
+
+
+def test_calls_that_a_worker_has_no_times_of_do_not_count() -> None:
+    """Reports of very many tensors come without times, maybe not of all workers."""
+    assert call_seconds([[(0, 5), (6, 9)], []]) == []
+    assert reduce_seconds([[], [(1, 4)]], [[(1, 4)]]) == 3.0
 
 
 @pytest.mark.slow

@@ -40,6 +40,13 @@ def test_the_tensors_of_a_step_count_together() -> None:
     assert (step.start, step.finish, step.workers) == (0.0, 4.0, (32_000, 16_000))
 
 
+@pytest.mark.parametrize("intervals", [[], [[], []], [[(1.0, 2.0)], []]])
+def test_without_times_of_every_worker_there_is_no_goodput(
+    intervals: list[list[Interval]],
+) -> None:
+    assert goodput(report(intervals, 1)) == []
+
+
 @pytest.mark.slow
 def test_the_slowest_worker_of_a_step_has_the_goodput_of_its_call() -> None:
     finished = run_experiment(SMALL)

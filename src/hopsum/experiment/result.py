@@ -43,11 +43,11 @@ class RunPrediction:
 class RunMeasurement:
     """Measurements. `links`: bytes by direction, from the interfaces' own counters.
 
-    `seconds`: time spent in all-reduces; virtual time in simulation. `switches`: outcome counters
-    by switch. `retransmissions`: fragments (or segments) that agents sent again; of a ring over the
-    kernel's TCP, as the kernel counts them. `intervals`: start and end of each all-reduce, by
-    worker, on one clock, but not that of `events`: events of the job, switches and links, in
-    seconds since its submission.
+    `seconds`: time spent in all-reduces; virtual time in simulation; 0 if a worker's `intervals`
+    are missing. `switches`: outcome counters by switch. `retransmissions`: fragments (or segments)
+    that agents sent again; of a ring over the kernel's TCP, as the kernel counts them. `intervals`:
+    start and end of each all-reduce, by worker (none of very many), on one clock, but not that of
+    `events`: events of the job, switches and links, in seconds since its submission.
     """
 
     seconds: float

@@ -24,9 +24,9 @@ class StepGoodput:
 
 def goodput(report: Report) -> list[StepGoodput]:
     """Return the goodput of each step; times from the first step on."""
-    if report.measured is None or not report.measured.intervals:
+    workers = () if report.measured is None else report.measured.intervals
+    if not workers or not all(workers):
         return []
-    workers = report.measured.intervals
     tensors = len(workers[0]) // report.steps
     bits = report.tensor_bits / report.steps
     found: list[StepGoodput] = []

@@ -78,6 +78,18 @@ def test_an_agents_final_report_is_bounded(monkeypatch: pytest.MonkeyPatch) -> N
     assert tracker.agents["h2"].reason == "x" * 10
 
 
+def test_a_report_of_many_tensors_loses_their_times_and_not_the_job() -> None:
+    """Of more than 524,288 tensors, which the controller does not keep."""
+    tracker = started()
+    tensors = (tracker_module.MOST_REPORT_BYTES >> 4) + 1
+    times = pb.Intervals(starts=[1.0] * tensors, finishes=[2.0] * tensors)
+    long = pb.Report(verdict=pb.Verdict(checked=7), intervals=times, retransmissions=1)
+    tracker.receive("h1", say(finished=pb.Finished(report=long)), 1.0)
+    assert tracker.failures() == {}
+    kept = pb.Report(verdict=pb.Verdict(checked=7), retransmissions=1)
+    assert tracker.reports() == {"h1": kept}
+
+
 def test_all_are_released_when_every_worker_has_finished() -> None:
     tracker = started()
     assert tracker.receive("h1", FINISHED, 1.0) == []
