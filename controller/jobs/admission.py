@@ -39,7 +39,8 @@ class Admission:
 
         Raises DriverError, TimeoutError where switches do not take its rules: it has failed then.
         """
-        if job.state is JobState.QUEUED:
+        # One that was given up while the queue tried another is no longer in the table.
+        if job.state is JobState.QUEUED and self._state.jobs.get(job.number) is job:
             self._state.jobs.move(job, JobState.INSTALLING)
             yield from self._install(job)
 

@@ -7,6 +7,7 @@ import importlib
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from finsy import P4Schema
@@ -17,10 +18,13 @@ from hopsum.controller.dataplane.driver import Driver, DriverError, State, Switc
 from hopsum.controller.dataplane.entries import rules_read
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.dataplane.rules import SwitchRules
+from hopsum.controller.jobs import sharing
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobError, JobState
 from hopsum.network.loaders import load_network
+from hopsum.network.model import Network
+from hopsum.planning.model.request import PlanRequest
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.fake_p4runtime import FakeSwitch
 from tests.support.jobs import reached
@@ -236,6 +240,51 @@ def test_a_refused_job_that_is_being_started_meanwhile_ends(
         await reached(job, JobState.FAILED)
         assert job.reason == "never"
         assert job.number not in cluster.priorities.levels()
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_the_queue_does_not_start_a_job_that_was_given_up_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It would hold slots, and no command would list it or end it."""
+    checked, check_go = threading.Event(), threading.Event()
+    tried, try_go = threading.Event(), threading.Event()
+    settle_plans = sharing.settle
+
+    def check(*arguments: object) -> None:
+        checked.set()
+        assert check_go.wait(PATIENCE)
+
+    def settle(network: Network, request: PlanRequest, *arguments: Any) -> sharing.Settlement:
+        if request.job == 3:
+            tried.set()
+            assert try_go.wait(PATIENCE)
+        return settle_plans(network, request, *arguments)
+
+    async def main() -> None:
+        cluster = Cluster(load_network("star:6"), Switches().install)
+        spec = JobSpec("a", ("h1", "h2"), ("h3",), window=2048)
+        ending = await cluster.submit(spec)
+        other = await cluster.submit(replace(spec, name="b"))
+        small = replace(spec, window=1024)
+        kept = await cluster.submit(replace(small, name="kept"))
+        monkeypatch.setattr("hopsum.controller.jobs.admission.plan_job", check)
+        submitting = asyncio.create_task(cluster.submit(replace(small, name="given-up")))
+        assert await asyncio.to_thread(checked.wait, PATIENCE)
+        monkeypatch.setattr("hopsum.controller.jobs.plan_store.settle", settle)
+        cancelling = asyncio.create_task(cluster.cancel(ending))
+        # The queue waits for the plan of the first, and has both in its list.
+        assert await asyncio.to_thread(tried.wait, PATIENCE)
+        submitting.cancel()
+        await asyncio.gather(submitting, return_exceptions=True)
+        assert [job.spec.name for job in cluster.jobs] == ["a", "b", "kept"]
+        check_go.set()
+        try_go.set()
+        await cancelling
+        assert kept.state is JobState.WAITING
+        assert set(cluster.plans.active) == {other.number, kept.number}
         await cluster.close()
 
     asyncio.run(main())
