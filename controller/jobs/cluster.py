@@ -173,7 +173,8 @@ class Cluster:
         """Install the rules of the jobs that an earlier controller has left.
 
         Running jobs continue as their agents return; queued ones are tried again.
-        Raises DriverError, TimeoutError where switches do not take rules.
+        Raises DriverError, TimeoutError where switches do not take rules, UnrecordedError where an
+        epoch cannot be recorded.
         """
         request = next(self._numbers)
         await self._answer(request, events.RestoreRequested(request))

@@ -245,8 +245,8 @@ class JobTable:
         """Give a job its next plan, recorded before it takes effect.
 
         `cause`: why it has another one, for people.
-        Raises PlanError, and changes nothing, where that cannot be: a controller that was restarted
-        would use the epoch again, for another plan.
+        Raises PlanError, caused by UnrecordedError, and changes nothing, where that cannot be: a
+        controller that was restarted would use the epoch again, for another plan.
         """
         left, lost = frozenset(bypassed), frozenset(avoided)
         try:
@@ -256,7 +256,7 @@ class JobTable:
             raise PlanError(
                 f"job {plan.job}: epoch {plan.epoch} cannot begin without a record: {error}; it is "
                 "retried; free some space there"
-            ) from None
+            ) from error
         job.request, job.plan, job.bypassed, job.avoided = request, plan, left, lost
         self._log_event(job, *cause)
 

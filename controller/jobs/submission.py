@@ -21,6 +21,7 @@ from hopsum.controller.jobs.job_request import (
 )
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.journal import UnrecordedError
 from hopsum.controller.jobs.plan_store import next_request
 from hopsum.controller.jobs.procedures import Compute, Procedure
 from hopsum.controller.jobs.stall_diagnosis import Progress
@@ -105,7 +106,8 @@ class Submission:
         """Install the rules of the jobs that an earlier controller has left.
 
         Running jobs continue as their agents return; queued ones are tried again.
-        Raises DriverError, TimeoutError where switches do not take rules.
+        Raises DriverError, TimeoutError where switches do not take rules, and UnrecordedError where
+        an epoch cannot be recorded: another attempt, by another controller, may recover the job.
         """
         jobs = self._state.jobs
         for job in jobs:
@@ -113,6 +115,9 @@ class Submission:
                 try:
                     self._readopt(job)
                 except (PlanError, NetworkError) as error:
+                    if isinstance(error.__cause__, UnrecordedError):
+                        raise error.__cause__ from None
+                    jobs.resume(job)
                     reason = f"it cannot be recovered after a restart of the controller: {error}"
                     jobs.move(job, JobState.FAILED, reason)
             elif job.state is JobState.INSTALLING and job.spec.immediate:

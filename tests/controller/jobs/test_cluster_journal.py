@@ -250,6 +250,53 @@ def test_a_job_that_was_being_started_has_another_epoch_after_a_restart(
     asyncio.run(main())
 
 
+def test_jobs_outlive_a_restart_that_cannot_be_recorded(disk: VirtualDisk) -> None:
+    """The next controller restores them: nothing is wrong with the jobs."""
+
+    async def main() -> None:
+        cluster = new_cluster(disk)
+        job = await cluster.submit(replace(spec("a"), servers=(), algorithm="ring"))
+        await cluster.submit(spec("b"))
+        assert job.state is JobState.WAITING
+        await cluster.close()
+        again = new_cluster(disk)
+        disk.fill(20)
+        with pytest.raises(UnrecordedError, match="jobs cannot be written: No space left"):
+            await again.restore()
+        assert [job.state for job in again.jobs] == [JobState.WAITING] * 2
+        await again.close()
+        disk.free()
+        third = new_cluster(disk)
+        await third.restore()
+        assert [job.state for job in third.jobs] == [JobState.WAITING] * 2
+        assert set(third.plans.active) == {1, 2}
+        await third.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_whose_plan_was_changing_fails_where_it_cannot_be_recovered(
+    disk: VirtualDisk,
+) -> None:
+    """It is recorded so if its agents became ready meanwhile."""
+
+    async def main() -> None:
+        cluster = new_cluster(disk)
+        job = await cluster.submit(spec("a"))
+        cluster.jobs.keep(replace(job, state=JobState.CHANGING, started=1.0))
+        await cluster.close()
+        smaller = ClusterSettings(journal=FileJournal(FILE, disk=disk))
+        again = Cluster(load_network("star:1"), install, smaller)
+        await again.restore()
+        job = again.jobs.find(1)
+        assert job.state is JobState.FAILED
+        assert "cannot be recovered after a restart of the controller: worker 'h2'" in job.reason
+        assert recorded(disk).state is JobState.FAILED
+        await again.close()
+
+    asyncio.run(main())
+
+
 def test_a_journal_that_cannot_be_shortened_goes_on(
     disk: VirtualDisk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
