@@ -129,12 +129,15 @@ def complete_task(
 
     That is its schedule, the tree by which workers agree on an order, and the trees of hosts on
     which they sum; `key`, if it wants integrity; and `attend_limit`, in seconds, if its tensors
-    come from processes. Raises PlanError, TreeError.
+    come from processes. A submission has no say in these two, nor in which job combines its bit
+    vectors. Raises PlanError, TreeError.
     """
     task = pb.Task()
     task.CopyFrom(spec.task)
     task.ClearField("key")
     task.ClearField("attend_seconds")
+    # `with_vectors` sets it.
+    task.ClearField("vectors")
     if task.workload.kind == PROCESS:
         task.attend_seconds = attend_limit
     if spec.integrity:
@@ -175,6 +178,11 @@ def coordination_tree(
             return tree
 
 
+def vectors_name(name: str) -> str:
+    """Return the name of the job that combines the bit vectors of the job of a name."""
+    return f"{name}.vectors"
+
+
 def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     """Return the job by which the switches combine the bit vectors of another's workers ([004][]).
 
@@ -183,12 +191,12 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     """
     if not _has_vectors(spec):
         return None
-    name = f"{spec.name}.vectors"
+    name = vectors_name(spec.name)
     if len(name) > MOST_NAME:
         raise JobError(
             f"job {spec.name}: its vectors are combined by a job of its own, {name}, whose name is "
             f"longer than {MOST_NAME} letters; use a name of at most "
-            f"{MOST_NAME - len('.vectors')}, or another coordination, such as tree"
+            f"{MOST_NAME - len(vectors_name(''))}, or another coordination, such as tree"
         )
     workload = WorkloadSpec(VECTORS, len(placed.workers), 0, 0, DataType.INT32, 0)
     task = pb.Task(workload=workload_message(workload))

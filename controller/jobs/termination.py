@@ -8,6 +8,7 @@ from hopsum.controller.jobs import events
 from hopsum.controller.jobs.admission import Admission
 from hopsum.controller.jobs.engine_state import EngineState
 from hopsum.controller.jobs.job import Job
+from hopsum.controller.jobs.job_request import vectors_name
 from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.procedures import Procedure
 from hopsum.protocol import hopsum_pb2 as pb
@@ -58,6 +59,7 @@ class Termination:
     def _cancel_vectors(self, job: Job) -> None:
         """Cancel the companion job that combines a job's bit vectors."""
         companion = self._state.jobs.get(job.spec.task.vectors)
-        if companion is not None:
+        # Records of earlier versions have any job's number that a submission named.
+        if companion is not None and companion.spec.name == vectors_name(job.spec.name):
             steps = self.cancel(companion, f"job {job.spec.name} has ended")
             self._state.procedures.start(steps)

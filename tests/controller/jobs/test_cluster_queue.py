@@ -13,7 +13,10 @@ import pytest
 from finsy import P4Schema
 from finsy.p4entity import decode_entity
 
+from hopsum.collectives.choices import Coordination, DataType
 from hopsum.collectives.plan import PlanError
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import WorkloadSpec
 from hopsum.controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.entries import rules_read
 from hopsum.controller.dataplane.pipeline import Pipeline
@@ -146,6 +149,49 @@ def test_an_operator_has_the_quota_of_each_job_only() -> None:
         job = JobSpec("first", ("h1", "h2"), ("h3",), window=2048, owner="root")
         for name in ("first", "second"):
             assert (await cluster.submit(replace(job, name=name))).state is JobState.WAITING
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_a_job_that_names_another_as_its_vectors_does_not_end_it(recorded: bool) -> None:
+    """Neither by its task, nor by a record of an earlier version, which kept what it named."""
+
+    async def main() -> None:
+        cluster = Cluster(load_network("star:6"), Switches().install)
+        theirs = await cluster.submit(JobSpec("theirs", ("h1", "h2"), ("h3",), owner="bob"))
+        named = pb.Task(vectors=theirs.number)
+        spec = JobSpec("mine", ("h4", "h5"), ("h6",), task=named, owner="eve")
+        mine = await cluster.submit(spec)
+        if recorded:
+            mine.spec = spec
+        await cluster.cancel(mine)
+        await reached(mine, JobState.CANCELLED)
+        await steps()
+        assert (theirs.state, theirs.outcome) == (JobState.WAITING, None)
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def training(name: str, **options: Any) -> JobSpec:
+    """A training whose workers' bit vectors the switches combine."""
+    workload = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
+    task = pb.Task(workload=workload_message(workload))
+    way = Coordination.SWITCHES
+    return JobSpec(name, ("h1", "h2"), ("h3",), task=task, coordination=way, **options)
+
+
+def test_a_training_that_is_cancelled_takes_the_job_of_its_vectors_along() -> None:
+    async def main() -> None:
+        cluster = Cluster(load_network("star:6"), Switches().install)
+        job = await cluster.submit(training("mine"))
+        companion = cluster.jobs.find(name="mine.vectors")
+        assert job.spec.task.vectors == companion.number
+        await cluster.cancel(job)
+        await reached(companion, JobState.CANCELLED)
+        assert companion.reason == "job mine has ended"
         await cluster.close()
 
     asyncio.run(main())

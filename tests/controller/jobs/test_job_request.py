@@ -164,6 +164,11 @@ def test_sub_groups_get_smaller_windows_before_a_switch_is_full() -> None:
     assert len(windows) > 40
 
 
+def test_the_controller_chooses_whose_vectors_a_job_combines() -> None:
+    spec = JobSpec("a", 2, task=pb.Task(vectors=7))
+    assert not complete_task(spec, load_network("star:2"), WORKERS).task.vectors
+
+
 @pytest.mark.parametrize(("kind", "seconds"), [("process", 90.0), ("random", 0.0)])
 def test_the_controller_limits_how_long_processes_are_absent(kind: str, seconds: float) -> None:
     """A submission has no say in it."""
