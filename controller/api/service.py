@@ -225,16 +225,18 @@ class ControllerService(pb_grpc.ControllerServicer):
         request: pb.DescribeRequest,
         context: grpc.aio.ServicerContext[pb.DescribeRequest, pb.Description],
     ) -> pb.Description:
-        """Return a job's network and plan."""
+        """Return a job's network, plan and task; the task's key is for its agents only."""
         try:
             tracker = self._cluster.engine.tracker(request.job)
         except UnknownJobError as error:
             await context.abort(grpc.StatusCode.NOT_FOUND, str(error))
-        return pb.Description(
+        described = pb.Description(
             network=network_message(tracker.network),
             plan=plan_message(tracker.plan),
             task=tracker.task,
         )
+        described.task.ClearField("key")
+        return described
 
     async def Switches(
         self,

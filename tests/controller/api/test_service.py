@@ -81,6 +81,21 @@ def test_a_job_from_start_to_end(tmp_path: Path) -> None:
         assert ControllerClient(running.address).status() == []
 
 
+def test_the_key_of_a_job_is_for_its_agents_only(tmp_path: Path) -> None:
+    network, request = star_request()
+    task = pb.Task(workload=pb.Workload(rounds=3), key=bytes(range(32)))
+    with (
+        RunningController(tmp_path / "c.sock", network) as running,
+        grpc.insecure_channel(running.address) as channel,
+        closing(AgentClient(running.address, 1, "h1")) as client,
+    ):
+        running.do(running.manager.submit(job_of(request, task)))
+        described = pb_grpc.ControllerStub(channel).Describe(pb.DescribeRequest(job=1))
+        assert described.task == pb.Task(workload=pb.Workload(rounds=3))
+        assert client.register(WAIT).task == task
+        assert running.manager.tracker(1).task == task
+
+
 @pytest.mark.slow
 def test_a_killed_process_is_named_to_the_others(tmp_path: Path) -> None:
     network, request = star_request()
