@@ -46,8 +46,6 @@ from hopsum.protocol.errors import InputError, OperationError
 
 LOGGER = logging.getLogger("hopsum.service")
 
-MOST_OWNED = 200
-"""Maximum active jobs of one caller who is not an operator, to leave room for others."""
 MOST_SLOTS = 1 << 16
 """Maximum number of slots read in one call."""
 MOST_COMMANDS = 10_000
@@ -297,12 +295,6 @@ class ControllerService(pb_grpc.ControllerServicer):
             owner, limited = owner_of(caller, request.user)
             spec = replace(spec_from(request), owner=owner, limited=limited)
             check_task(spec)
-            owned = self._cluster.jobs.owned(owner)
-            if limited and owned >= MOST_OWNED:
-                raise JobError(
-                    f"job {spec.name}: {owner} has {owned} jobs queued or running; expected "
-                    f"fewer than {MOST_OWNED}: cancel some, or wait until they end"
-                )
             job = await self._cluster.submit(spec)
         except InputError as error:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -82,6 +82,8 @@ class Admission:
             return
         network, plans = self._state.network, self._state.plans
         others = {job.number for job in self._state.jobs if job.spec.owner == spec.owner}
+        # It would wait for the end of the job that combines its vectors, which waits for its own.
+        others.discard(spec.task.vectors)
         held = {
             name: sum(slots for job, slots in plans.slots_held(name).items() if job in others)
             for name in network.switches

@@ -186,8 +186,8 @@ def vectors_name(name: str) -> str:
 def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
     """Return the job by which the switches combine the bit vectors of another's workers ([004][]).
 
-    Its reduction is the bitwise and; it has the same workers, in the same order. None if the job
-    needs none. Raises JobError for a name that is too long to be extended.
+    Its reduction is the bitwise and; it has the same owner, and the same workers, in the same
+    order. None if the job needs none. Raises JobError for a name that is too long to be extended.
     """
     if not _has_vectors(spec):
         return None
@@ -208,6 +208,8 @@ def vectors_spec(spec: JobSpec, placed: Placement) -> JobSpec | None:
         placed.servers[:1],
         window=VECTORS_WINDOW,
         task=task,
+        owner=spec.owner,
+        limited=spec.limited,
         immediate=spec.immediate,
     )
 

@@ -41,6 +41,8 @@ KEPT = 1000
 """Number of finished jobs that are kept."""
 MOST_ACTIVE = 1000
 """Maximum number of active jobs, including queued ones."""
+MOST_OWNED = 200
+"""Maximum active jobs of one caller who is not an operator, to leave room for others."""
 NEAR_NAMES = 3
 """Maximum number of suggested jobs in an error."""
 MANY_LINES = 10 * KEPT
@@ -134,6 +136,19 @@ class JobTable:
                 f"{MOST_ACTIVE}: cancel some, or wait until they end"
             )
 
+    def check_owned(self, spec: JobSpec, companion: str = "") -> None:
+        """Raise JobError if a limited owner has too many jobs for one more.
+
+        `companion`: name of a job that is to be submitted with it, and counts too.
+        """
+        owned, most = self.owned(spec.owner), MOST_OWNED - bool(companion)
+        if spec.limited and owned >= most:
+            why = f", as {companion} is a job too" if companion else ""
+            raise JobError(
+                f"job {spec.name}: {spec.owner} has {owned} jobs queued or running; expected "
+                f"fewer than {most}{why}: cancel some, or wait until they end"
+            )
+
     def owned(self, owner: str) -> int:
         """Return the number of active jobs of an owner."""
         return sum(job.spec.owner == owner and not job.state.over for job in self._jobs.values())
@@ -141,6 +156,7 @@ class JobTable:
     def check(self, spec: JobSpec) -> None:
         """Raise JobError for an invalid name or algorithm, and for too many jobs."""
         self._check_room(spec)
+        self.check_owned(spec)
         if len(spec.name) > MOST_NAME or not _NAME.fullmatch(spec.name):
             raise JobError(
                 f"job name {spec.name!r}: expected 1 to {MOST_NAME} letters, digits, '.', '_' or "

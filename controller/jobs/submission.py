@@ -68,6 +68,7 @@ class Submission:
         vectors = vectors_spec(spec, placed)
         if vectors is None:
             return (yield from self._admit(spec, placed))
+        state.jobs.check_owned(spec, vectors.name)
         # Before the job that needs it: of one level, its frames go first.
         companion = yield from self.submit(vectors)
         try:
@@ -79,7 +80,7 @@ class Submission:
 
     def _admit(self, spec: JobSpec, placed: Placement) -> Procedure[Job]:
         state = self._state
-        # Another job may have taken its name meanwhile.
+        # Another job may have taken its name meanwhile, or the last place of its owner.
         state.jobs.check(spec)
         number = state.jobs.next_number()
         free = state.plans.free_slots()

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.controller.api import service
 from hopsum.controller.api.callers import MAY_CALL, Caller, caller_by_user, owner_of
 from hopsum.controller.api.client import ControllerClient
+from hopsum.controller.jobs import job_table
 from hopsum.host_agent.node.client import NodeClient
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.protocol.channel import ControllerError, Tls, server_credentials
@@ -199,7 +199,7 @@ def test_owners_outlive_the_controller(world: World) -> None:
 def test_jobs_of_one_who_is_no_operator_are_bounded(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MOST_OWNED", 1)
+    monkeypatch.setattr(job_table, "MOST_OWNED", 1)
     world.queries.submit(ring("first", "h1,h2"))
     world.queries.submit(ring("second", "h1,h2"))
     somebody = Caller("somebody", Role.USER)
@@ -231,7 +231,7 @@ def test_jobs_that_agents_submit_belong_to_users(
 def test_users_behind_an_agent_are_told_apart(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(service, "MOST_OWNED", 1)
+    monkeypatch.setattr(job_table, "MOST_OWNED", 1)
 
     def submit(name: str, uid: int) -> str:
         submission = ring(name, "h1,h2")

@@ -7,6 +7,7 @@ import importlib
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -21,10 +22,12 @@ from hopsum.controller.dataplane.driver import Driver, DriverError, State, Switc
 from hopsum.controller.dataplane.entries import rules_read
 from hopsum.controller.dataplane.pipeline import Pipeline
 from hopsum.controller.dataplane.rules import SwitchRules
-from hopsum.controller.jobs import sharing
+from hopsum.controller.jobs import job_table, sharing
 from hopsum.controller.jobs.cluster import Cluster
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobError, JobState
+from hopsum.controller.jobs.settings import ClusterSettings
+from hopsum.controller.jobs.sharing import SharingPolicy
 from hopsum.network.loaders import load_network
 from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
@@ -192,6 +195,61 @@ def test_a_training_that_is_cancelled_takes_the_job_of_its_vectors_along() -> No
         await cluster.cancel(job)
         await reached(companion, JobState.CANCELLED)
         assert companion.reason == "job mine has ended"
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_jobs_that_a_user_submits_at_once_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are checked before the first one is known."""
+    monkeypatch.setattr(job_table, "MOST_OWNED", 1)
+
+    async def main() -> None:
+        cluster = Cluster(load_network("star:6"), Switches().install)
+        job = JobSpec("a", ("h1", "h2"), ("h3",), owner="eve", limited=True)
+        submissions = [cluster.submit(replace(job, name=name)) for name in "abc"]
+        taken = await asyncio.gather(*submissions, return_exceptions=True)
+        refused = [error for error in taken if isinstance(error, JobError)]
+        assert len(refused) == 2
+        words = "eve has 1 jobs queued or running; expected fewer than 1: cancel some, or wait"
+        assert all(words in str(error) for error in refused)
+        assert [known.spec.name for known in cluster.jobs] == ["a"]
+        await cluster.submit(replace(job, name="operators", owner="root", limited=False))
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_the_job_of_vectors_is_a_job_of_the_user_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(job_table, "MOST_OWNED", 2)
+
+    async def main() -> None:
+        cluster = Cluster(load_network("star:6"), Switches().install)
+        first = await cluster.submit(training("first", owner="eve", limited=True))
+        companion = cluster.jobs.find(first.spec.task.vectors)
+        assert (companion.spec.owner, companion.spec.limited) == ("eve", True)
+        await cluster.cancel(companion)
+        assert cluster.jobs.owned("eve") == 1
+        words = (
+            "job second: eve has 1 jobs queued or running; expected fewer than 1, as "
+            "second.vectors is a job too: cancel some, or wait until they end"
+        )
+        with pytest.raises(JobError, match=words):
+            await cluster.submit(training("second", owner="eve", limited=True))
+        assert [job.spec.name for job in cluster.jobs] == ["first.vectors", "first"]
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_training_does_not_wait_for_slots_of_its_own_vectors() -> None:
+    """Where all jobs of a user may hold no more than one of them."""
+
+    async def main() -> None:
+        settings = ClusterSettings(sharing=SharingPolicy(user_quota=Fraction(1, 2)))
+        cluster = Cluster(load_network("star:6"), Switches().install, settings)
+        job = await cluster.submit(training("mine", owner="eve", limited=True, window=2048))
+        assert job.state is JobState.WAITING, job.reason
         await cluster.close()
 
     asyncio.run(main())
