@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 
 from hopsum.collectives.plan import PlanError
+from hopsum.collectives.workload import VECTORS
 from hopsum.controller.jobs.admission import Admission
 from hopsum.controller.jobs.engine_state import EngineState
 from hopsum.controller.jobs.epochs import Epochs
@@ -131,7 +132,23 @@ class Submission:
             elif job.state is JobState.DRAINING:
                 jobs.drained(job)
         yield from self._epochs.refresh()
+        self._end_unneeded()
         yield from self._admission.start_queued()
+
+    def _end_unneeded(self) -> None:
+        """End jobs of bit vectors that no job needs: nobody else would.
+
+        An earlier controller may have died before it recorded the training of one, or when only
+        the training had failed. Those of a finished training end by their agents.
+        """
+        jobs = self._state.jobs
+        ends_well = (None, JobState.FINISHED)
+        needed = {job.spec.task.vectors for job in jobs if job.outcome in ends_well}
+        why = "the controller restarted, and no job needs its vectors"
+        for job in [*jobs]:
+            combines = job.spec.task.workload.kind == VECTORS
+            if combines and job.outcome is None and job.number not in needed:
+                self._termination.end(job, JobState.CANCELLED, why)
 
     def _readopt(self, job: Job) -> None:
         """Resume a started job, and expect its agents where they were."""

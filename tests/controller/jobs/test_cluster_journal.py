@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.collectives.choices import DataType
+from hopsum.collectives.choices import Coordination, DataType
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import workload_message
 from hopsum.collectives.workload import WorkloadSpec
@@ -56,6 +56,12 @@ def recorded(disk: VirtualDisk, number: int = 1) -> Job:
     records = FileJournal(FILE, disk=disk).read()
     latest = [record for record in records if record["number"] == number][-1]
     return job_table.job_from_record(latest, str(FILE))
+
+
+def forget(disk: VirtualDisk, number: int) -> None:
+    """Leave a job out of the journal, as if the controller had died before its first record."""
+    journal = FileJournal(FILE, disk=disk)
+    journal.rewrite([record for record in journal.read() if record["number"] != number])
 
 
 def test_a_job_that_cannot_be_recorded_is_not_taken(disk: VirtualDisk) -> None:
@@ -292,6 +298,75 @@ def test_a_job_whose_plan_was_changing_fails_where_it_cannot_be_recovered(
         assert job.state is JobState.FAILED
         assert "cannot be recovered after a restart of the controller: worker 'h2'" in job.reason
         assert recorded(disk).state is JobState.FAILED
+        await again.close()
+
+    asyncio.run(main())
+
+
+def training(name: str) -> JobSpec:
+    """A training whose workers' bit vectors are combined by a job of its own."""
+    workload = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
+    task = pb.Task(workload=workload_message(workload))
+    return replace(spec(name), task=task, coordination=Coordination.SWITCHES)
+
+
+@pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING, JobState.RUNNING])
+def test_a_job_of_vectors_whose_training_was_never_recorded_ends(
+    state: JobState, disk: VirtualDisk
+) -> None:
+    """The controller died between the records of the two: nobody would ever end it."""
+
+    async def main() -> None:
+        cluster = new_cluster(disk)
+        half = cluster.network.switches["s1"].slots // 2
+        if state is JobState.QUEUED:
+            for name in ("a", "b"):
+                await cluster.submit(replace(spec(name), window=half))
+        job = await cluster.submit(training("lost"))
+        number = job.spec.task.vectors
+        if state is JobState.RUNNING:
+            for host in ("h1", "h2", "ps"):
+                join(cluster, host, number)
+        assert cluster.jobs.find(number).state is state
+        await cluster.close()
+        forget(disk, job.number)
+        again = new_cluster(disk)
+        await again.restore()
+        companion = again.jobs.find(number)
+        await reached(companion, JobState.CANCELLED)
+        assert companion.reason == "the controller restarted, and no job needs its vectors"
+        assert number not in again.plans.active
+        assert recorded(disk, number).state is JobState.CANCELLED
+        assert (await again.submit(training("lost"))).outcome is None
+        await again.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("end", [None, JobState.FINISHED, JobState.FAILED])
+def test_a_job_of_vectors_goes_on_after_a_restart_unless_its_training_has_failed(
+    end: JobState | None, disk: VirtualDisk
+) -> None:
+    """Where the training has finished its agents are about to finish too."""
+
+    async def main() -> None:
+        cluster = new_cluster(disk)
+        job = await cluster.submit(training("a"))
+        companion = cluster.jobs.find(job.spec.task.vectors)
+        for number, host in product((companion.number, job.number), ("h1", "h2", "ps")):
+            join(cluster, host, number)
+        if end is not None:
+            # Its record is the last.
+            cluster.jobs.drain(job, end)
+        await cluster.close()
+        again = new_cluster(disk)
+        await again.restore()
+        known = again.jobs.find(companion.number)
+        if end is JobState.FAILED:
+            await reached(known, JobState.CANCELLED)
+        else:
+            assert (known.state, known.outcome) == (JobState.RUNNING, None)
+            assert again.jobs.find(job.number).outcome is end
         await again.close()
 
     asyncio.run(main())
