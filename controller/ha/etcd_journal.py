@@ -7,16 +7,19 @@ from __future__ import annotations
 
 import contextlib
 import json
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from itertools import islice
 
 from hopsum.controller.ha.election import Leadership
 from hopsum.controller.ha.etcd import MOST_CHANGES, Etcd, EtcdError
 from hopsum.controller.jobs.journal import JournalError, Record, UnrecordedError
+from hopsum.protocol import hopsum_pb2 as pb
 
 KEY = "number"
 """What identifies a record."""
+MOST_BYTES = 1 << 20
+"""Of a record, and of a transaction: etcd takes 1.5 MiB unless it is configured otherwise."""
 
 
 class EtcdJournal:
@@ -63,12 +66,12 @@ class EtcdJournal:
 
         Raises UnrecordedError if that fails; if another controller leads now, this one's term ends.
         """
-        self._change({self._place(record): json.dumps(record).encode()}, ())
+        self._change({self._place(record): _encoded(record)}, ())
         self.lines += 1
 
     def rewrite(self, records: Iterable[Record]) -> None:
         """Keep only these records; UnrecordedError if that fails, and others may remain."""
-        wanted = {self._place(record): json.dumps(record).encode() for record in records}
+        wanted = {self._place(record): _encoded(record) for record in records}
         new = {key: value for key, value in wanted.items() if self._kept.get(key) != value}
         for part in _parts(new):
             self._change(part, ())
@@ -93,8 +96,30 @@ class EtcdJournal:
             self._kept.pop(key, None)
 
 
+def _encoded(record: Record) -> bytes:
+    """Return a record as JSON; one that is too large without the times of the job's tensors."""
+    value = json.dumps(record).encode()
+    if len(value) <= MOST_BYTES or not record.get("reports"):
+        return value
+    reports = {host: _without_times(text) for host, text in record["reports"].items()}
+    return json.dumps(record | {"reports": reports}).encode()
+
+
+def _without_times(text: str) -> str:
+    report = pb.Report.FromString(b64decode(text))
+    report.ClearField("intervals")
+    return b64encode(report.SerializeToString()).decode()
+
+
 def _parts(changes: Mapping[str, bytes]) -> Iterator[dict[str, bytes]]:
-    """Return changes in parts that fit into one transaction."""
-    rest = iter(changes.items())
-    while part := dict(islice(rest, MOST_CHANGES)):
+    """Yield changes in parts that fit into one transaction."""
+    part: dict[str, bytes] = {}
+    size = 0
+    for key, value in changes.items():
+        if part and (len(part) == MOST_CHANGES or size + len(value) > MOST_BYTES):
+            yield part
+            part, size = {}, 0
+        part[key] = value
+        size += len(value)
+    if part:
         yield part
