@@ -6,6 +6,7 @@ the network, sums sets of workers where an entry says so, and copies results as 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,7 @@ from hopsum.collectives.schedule import ScheduleError
 from hopsum.collectives.tree import Tree
 from hopsum.network.model import Network, NetworkError, shorten
 from hopsum.protocol.wire import (
+    ADMISSION_SIZE,
     MAX_CHILDREN,
     Hop,
     LayoutError,
@@ -31,7 +33,7 @@ def check_plans(network: Network, plans: Iterable[JobPlan]) -> None:
 
 
 def check_together(network: Network, plans: Iterable[JobPlan]) -> None:
-    """Check the slots and groups of plans that are each valid; errors as of `check_plans`."""
+    """Check what plans that are each valid share at switches; errors as of `check_plans`."""
     _refuse(list(_shared_resource_faults(network, list(plans))))
 
 
@@ -293,7 +295,10 @@ def _replication_faults(network: Network, plan: JobPlan, tree: TreePlan) -> Iter
 
 
 def _shared_resource_faults(network: Network, plans: Sequence[JobPlan]) -> Iterator[str]:
-    """Yield slot ranges that do not fit or overlap, and groups used twice at a switch."""
+    """Yield slot ranges that do not fit or overlap, groups used twice at a switch, and switches
+    that would have too many entries.
+    """
+    admissions = Counter[str]()
     ranges: dict[str, dict[tuple[int, int], tuple[int, int]]] = {}
     groups: dict[str, dict[int, tuple[int, int, int]]] = {}
     for plan in plans:
@@ -301,11 +306,16 @@ def _shared_resource_faults(network: Network, plans: Sequence[JobPlan]) -> Itera
             for name, part in tree.parts.items():
                 if name not in network.switches:
                     continue
+                # One for each port that contributions come by, one for results.
+                admissions[name] += len(part.ports_up) + 1
                 if part.aggregate:
                     ranges.setdefault(name, {})[plan.job, tree.tree] = (part.slot_base, plan.window)
                 key = (plan.job, plan.epoch, tree.tree)
                 if part.group and groups.setdefault(name, {}).setdefault(part.group, key) != key:
                     yield f"switch {name}: multicast group {part.group} is used twice"
+    for name, entries in admissions.items():
+        if entries > ADMISSION_SIZE:
+            yield f"switch {name}: {entries} admission entries; it has room for {ADMISSION_SIZE}"
     for name, held in ranges.items():
         slots = network.switches[name].slots
         end, owner = 0, (0, 0)

@@ -45,6 +45,8 @@ CHILD_SHIFT, CHILD_MASK = 21, 0x1FF
 """Position of the child index in a stack entry, as a 32-bit number."""
 MAX_PORT = 510
 MAX_WORKERS = 0xFFFF
+ADMISSION_SIZE = 4096
+"""Entries of a switch's table `admission`."""
 EPOCHS = 0xFFFF
 """Number of epochs before the first recurs; 0 is not an epoch (empty slots have it)."""
 

@@ -14,6 +14,7 @@ import pytest
 from finsy import P4Schema
 from finsy.p4entity import decode_entity
 
+from hopsum.collectives import plan_checker
 from hopsum.collectives.choices import Coordination, DataType
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import workload_message
@@ -114,6 +115,28 @@ def test_an_immediate_job_starts_or_is_refused_and_preempts_none() -> None:
         waiting = await cluster.submit(replace(third, immediate=False))
         assert waiting.state is JobState.WAITING
         assert old.bypassed == {"s1"}
+        await cluster.close()
+
+    asyncio.run(main())
+
+
+def test_a_job_waits_for_entries_of_a_switch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A switch that refused its rules would refuse those of every job that follows."""
+    monkeypatch.setattr(plan_checker, "ADMISSION_SIZE", 7)
+
+    async def main() -> None:
+        switches = Switches()
+        cluster = Cluster(load_network("star:6"), switches.install)
+        job = JobSpec("first", ("h1", "h2"), ("h3",), window=64)
+        first = await cluster.submit(job)
+        await cluster.submit(replace(job, name="second"))
+        entries = [each for each in switches.rules["s1"].entries if each.table == "admission"]
+        assert len(entries) == 6
+        third = await cluster.submit(replace(job, name="third"))
+        assert third.state is JobState.QUEUED
+        assert "switch s1: 9 admission entries; it has room for 7" in third.reason
+        await cluster.cancel(first)
+        await reached(third, JobState.WAITING)
         await cluster.close()
 
     asyncio.run(main())

@@ -67,6 +67,7 @@ def test_the_counter_has_a_cell_an_outcome() -> None:
         "HOP_BYTES",
         "LANE_BYTES",
         "MAX_PORT",
+        "ADMISSION_SIZE",
     ],
 )
 def test_numbers(name: str) -> None:
