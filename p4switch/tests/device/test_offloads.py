@@ -131,3 +131,13 @@ def test_what_is_no_tcp_or_udp_stays_as_it_is(rest: bytes) -> None:
         over_ip(6, TCP, b"short"),
     ):
         assert completed(frame, MTU) == [frame]
+
+
+@VERSIONS
+@pytest.mark.parametrize("offset", range(5))
+def test_a_frame_whose_tcp_header_is_too_short_stays_as_it_is(version: int, offset: int) -> None:
+    data = bytearray(tcp(bytes(200)))
+    data[12] = offset << 4
+    frame = over_ip(version, TCP, bytes(data))
+    for mtu in (100, MTU):
+        assert completed(frame, mtu) == [frame]

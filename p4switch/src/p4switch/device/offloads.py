@@ -32,7 +32,7 @@ class _Place(NamedTuple):
 def completed(frame: bytes, mtu: int) -> list[bytes]:
     """Return a frame with its checksum, or the TCP segments of one longer than `mtu` allows.
 
-    A frame without TCP or UDP right after its IP header is returned as it is.
+    A frame without a whole TCP or UDP header right after its IP header is returned as it is.
     """
     place = _find(frame)
     if place is None:
@@ -66,6 +66,8 @@ def _find(frame: bytes) -> _Place | None:
         return None
     if protocol == TCP and transport + 20 <= end:
         payload = transport + (frame[transport + 12] >> 4) * 4
+        if payload < transport + 20:
+            return None
     elif protocol == UDP:
         payload = transport + 8
     else:

@@ -79,6 +79,7 @@ def complete(tmp_path_factory: pytest.TempPathFactory) -> Complete:
     mtu=st.integers(60, 200),
     cut=st.integers(0, 60),
     udp_=st.booleans(),
+    offset=st.integers(0, 15),
 )
 def test_frames_are_as_in_python(
     complete: Complete,
@@ -90,8 +91,11 @@ def test_frames_are_as_in_python(
     mtu: int,
     cut: int,
     udp_: bool,
+    offset: int,
 ) -> None:
-    data = udp(payload) if udp_ else tcp(payload, flags, sequence)
-    frame = over_ip(version, UDP if udp_ else TCP, data, tags)
+    data = bytearray(udp(payload) if udp_ else tcp(payload, flags, sequence))
+    if not udp_:
+        data[12] = offset << 4
+    frame = over_ip(version, UDP if udp_ else TCP, bytes(data), tags)
     for each in (frame, frame + bytes(4), frame[: len(frame) - cut], frame[:cut]):
         assert complete(each, mtu) == completed(each, mtu)

@@ -43,12 +43,14 @@ static int transport_find(const u8 *f, u32 length, transport_place *t) {
         return 0;
     }
     if (t->end > length || t->transport < t->ip + 20) return 0;
-    if (t->protocol == PROTOCOL_TCP && t->transport + 20 <= t->end)
+    if (t->protocol == PROTOCOL_TCP && t->transport + 20 <= t->end) {
         t->payload = t->transport + (f[t->transport + 12] >> 4) * 4u;
-    else if (t->protocol == PROTOCOL_UDP)
+        if (t->payload < t->transport + 20) return 0;  /* make_segment writes the whole header */
+    } else if (t->protocol == PROTOCOL_UDP) {
         t->payload = t->transport + 8;
-    else
+    } else {
         return 0;
+    }
     return t->payload <= t->end;
 }
 
