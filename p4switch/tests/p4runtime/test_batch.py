@@ -188,6 +188,24 @@ def test_a_failed_batch_leaves_the_state_as_it_was(started: Started) -> None:
     assert state(client) == before
 
 
+def test_a_batch_that_fails_at_a_meter_leaves_the_entry_as_it_was(started: Started) -> None:
+    _, client = started
+    filled(client)
+    before = state(client)
+    changed = client.entry(
+        "metered_table",
+        client.action("metered_forward", port=2),
+        exact={"source": 1},
+        meter_config=p4r.MeterConfig(cir=5, pir=1),
+    )
+    with pytest.raises(CallError) as caught:
+        client.write(
+            (INSERT, multicast(2, (1, 0))), (MODIFY, changed), atomicity="ROLLBACK_ON_ERROR"
+        )
+    assert caught.value.codes() == ["ABORTED", "INVALID_ARGUMENT"]
+    assert state(client) == before
+
+
 def test_a_batch_without_an_error_stays(started: Started) -> None:
     _, client = started
     client.write(

@@ -211,6 +211,22 @@ def test_a_refused_meter_leaves_no_entry_behind(started: Started) -> None:
     assert client.read(client.entry("metered_table")) == []
 
 
+@pytest.mark.parametrize("wrong", [p4r.MeterConfig(cir=5, pir=1), p4r.MeterConfig(cburst=-1)])
+def test_a_refused_meter_leaves_the_entry_as_it_was(
+    started: Started, wrong: p4r.MeterConfig
+) -> None:
+    _, client = started
+
+    def entry(port: int, config: p4r.MeterConfig) -> p4r.Entity:
+        forward = client.action("metered_forward", port=port)
+        return client.entry("metered_table", forward, exact={"source": 1}, meter_config=config)
+
+    before = entry(1, CONFIG)
+    client.insert(before)
+    assert refused(client, entry(2, wrong)) == "INVALID_ARGUMENT"
+    assert client.read(client.entry("metered_table", meter_config=p4r.MeterConfig())) == [before]
+
+
 # --- meters ------------------------------------------------------------------------------------
 
 

@@ -15,6 +15,7 @@ from p4switch.p4runtime.replication import ReplicationWriter
 from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError, CounterValue, MeterConfig, TableEntry
 from p4switch.targets.v1model.matches import match_keys
+from p4switch.targets.v1model.state import check_meter
 
 INSERT = p4r.Update.INSERT
 MODIFY = p4r.Update.MODIFY
@@ -350,7 +351,7 @@ def counter_value(message: Any, field: str) -> CounterValue | None:
 
 
 def meter_config(message: Any, field: str) -> MeterConfig | None:
-    """Return the meter configuration in a field of a message.
+    """Return the meter configuration in a field of a message, checked.
 
     None (always green) if it is not set.
     """
@@ -359,4 +360,6 @@ def meter_config(message: Any, field: str) -> MeterConfig | None:
     config: p4r.MeterConfig = getattr(message, field)
     if config.eburst:
         raise bad("meter configuration: eburst is not for two-rate three-colour meters")
-    return MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
+    made = MeterConfig(config.cir, config.cburst, config.pir, config.pburst)
+    check_meter("meter configuration", made)
+    return made

@@ -182,7 +182,7 @@ class ControlState(TablesState):
         """See `Engine`."""
         with self.lock:
             instance = self._cell(name, "meter", index)
-            _check_meter(f"meter {name!r}", config)
+            check_meter(f"meter {name!r}", config)
             self._set_meter(instance, index, config)
             if config is None:
                 self._meter_configs.pop((name, index), None)
@@ -199,7 +199,7 @@ class ControlState(TablesState):
         """See `Engine`."""
         with self.lock:
             place = self._direct(table, entry, "meter")
-            _check_meter(f"meter of table {table!r}", config)
+            check_meter(f"meter of table {table!r}", config)
             self._set_direct_meter(*place, config)
             if config is None:
                 self._direct_meter_configs.pop(place, None)
@@ -338,7 +338,8 @@ def _checked_member(
     )
 
 
-def _check_meter(where: str, config: MeterConfig | None) -> None:
+def check_meter(where: str, config: MeterConfig | None) -> None:
+    """Raise INVALID_ARGUMENT for a meter's configuration that no meter can have."""
     if config is None:
         return
     if min(config.cir, config.cburst, config.pir, config.pburst) < 0:
