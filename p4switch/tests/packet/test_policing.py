@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 import pytest
 
-from p4switch.ir import ActionChoice
+from p4switch.ir import ActionChoice, Program
+from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import (
     Digest,
     Engine,
@@ -18,11 +19,36 @@ from p4switch.targets.v1model.engine import (
 )
 
 MakeEngine = Callable[..., Engine]
+Compile = Callable[[str], Program]
 
 INGRESS = "PolicingIngress"
 PARSER = "PolicingParser"
 GREEN, YELLOW, RED = 0, 1, 2
 SECOND_US = 1_000_000
+WIDE_RANGE = """
+#include <core.p4>
+#include <v1model.p4>
+header op_t { bit<128> key; bit<8> member; }
+struct headers_t { op_t op; }
+struct meta_t { }
+struct wide_t { @match(range) bit<128> key; }
+parser P(packet_in packet, out headers_t hdr, inout meta_t meta,
+         inout standard_metadata_t standard_metadata) {
+    value_set<wide_t>(2) wide;
+    state start {
+        packet.extract(hdr.op);
+        transition select(hdr.op.key) { wide: mark; default: accept; }
+    }
+    state mark { hdr.op.member = 1; transition accept; }
+}
+#include "no_checksums.p4"
+control I(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t s) {
+    apply { s.egress_spec = 1; }
+}
+control E(inout headers_t hdr, inout meta_t meta, inout standard_metadata_t s) { apply { } }
+control D(packet_out packet, in headers_t hdr) { apply { packet.emit(hdr.op); } }
+V1Switch(P(), NoVerify(), I(), E(), NoCompute(), D()) main;
+"""
 
 
 def packet(op: int, index: int = 0, flow: int = 0, payload: bytes = b"") -> tuple[int, bytes]:
@@ -162,6 +188,21 @@ def test_a_value_set_of_several_fields_matches_by_their_kinds(make_engine: MakeE
     engine.set_value_set(f"{PARSER}.pairs", [pair])
     seen = [member(engine, packet(op, index)) for op, index in ((0x4F, 7), (0x4F, 8), (0x50, 6))]
     assert seen == [0x52, 0, 0]
+
+
+def test_a_wide_range_of_a_value_set_matches_or_is_refused(
+    make_engine: MakeEngine, executor: str, compile_text: Compile
+) -> None:
+    program = compile_text(WIDE_RANGE)
+    if executor == "native":
+        with pytest.raises(UnsupportedError, match=r"program\.p4:\d+:.*'P\.wide'.* 64 bits"):
+            make_engine(program)
+        return
+    engine = make_engine(program)
+    engine.set_value_set("P.wide", [(KeyMatch(5 << 64, high=7 << 64),)])
+    keys = [(5 << 64) - 1, 5 << 64, (6 << 64) + 9, 7 << 64, (7 << 64) + 1]
+    out = engine.process([(5, key.to_bytes(16, "big") + b"\0") for key in keys])
+    assert [frame[16] for _, frame in out] == [0, 1, 1, 1, 0]
 
 
 def test_random_numbers_are_in_range_and_follow_the_seed(make_engine: MakeEngine) -> None:

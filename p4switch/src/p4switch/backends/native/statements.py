@@ -426,6 +426,11 @@ class Statements(Tables):
         count = self.unit.layout.value_set_words[number]
         self.line(f"u64 key[{max(count, 1)}] = {{0}};")
         for part, subject in zip(layout, subjects, strict=True):
+            if part.match_kind == "range" and part.width > 64:
+                # value_set_has compares word by word.
+                raise self.unsupported(
+                    f"value set {value_set.name!r}: a range of more than 64 bits"
+                )
             self._key_part(subject, part.word, part.shift)
         return f"value_set_has(&sw->value_sets[{number}], key, {count})"
 
