@@ -178,6 +178,14 @@ def test_a_program_that_does_not_compile_is_refused_with_its_place(world: World)
         client.push(world.p4info, broken)
 
 
+def test_tables_that_share_a_profile_and_list_other_actions_are_refused(world: World) -> None:
+    shared = world.device_config.replace(b"implementation = next_hops", b"implementation = paths")
+    assert shared != world.device_config
+    problem = r"tables that share 'TestIngress\.paths' must list the same actions in one order"
+    with pytest.raises(CallError, match=rf"INVALID_ARGUMENT: .*p4:\d+:\d+: .*{problem}"):
+        primary(world).push(world.p4info, shared)
+
+
 @pytest.mark.parametrize("config", [b"", b'{"program": "x.json"}', b"#include <core.p4>\n"])
 def test_other_device_configs_are_refused(world: World, config: bytes) -> None:
     with pytest.raises(CallError, match=r"INVALID_ARGUMENT: .*(p4switch compile|as p4c writes)"):

@@ -148,7 +148,10 @@ class Entities:
             raise bad(f"no value set has id {value_set_id:#010x}") from None
 
     def profile_actions(self, profile: ExternInstance) -> tuple[TableAction, ...]:
-        """Return the actions of the tables that use an action profile (they all list the same)."""
+        """Return the actions of the first table of an action profile.
+
+        The others have the same ones, except those that are @defaultonly: the engine checks it.
+        """
         for table in self.tables.values():
             if table.implementation is profile:
                 return table.actions

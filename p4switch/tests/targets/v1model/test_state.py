@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import cache
+from pathlib import Path
 
 import pytest
 
 from p4switch.backends.reference.interpreter import Interpreter
 from p4switch.frontend.program import compile_file
 from p4switch.ir import ActionChoice, Program
+from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import (
     CloneSession,
     ControlError,
@@ -182,6 +184,60 @@ def test_profiles_fill_up() -> None:
         e.set_member(profile, number, SET)
     assert code_of(e.set_member, profile, 4, SET) == "RESOURCE_EXHAUSTED"
     e.set_member(profile, 3, ActionChoice(0, (9,)))
+
+
+def sharing(folder: Path, first: str, second: str) -> Program:
+    """`policing` with two tables that share a profile; each is given its list of actions."""
+    text = (PROGRAMS / "policing.p4").read_text()
+    start = text.index("    table indirect {")
+    end = text.index("    apply {", start)
+    tables = "".join(
+        f"""    table {name} {{
+        key = {{ hdr.op.index : exact; }}
+        actions = {{ {actions} }}
+        implementation = profile;
+    }}
+"""
+        for name, actions in (("indirect", first), ("other", second))
+    )
+    text = text[:start] + "    action clear() { hdr.op.member = 0; }\n" + tables + text[end:]
+    text = text.replace("indirect.apply();", "indirect.apply(); other.apply();")
+    (folder / "no_checksums.p4").write_text((PROGRAMS / "no_checksums.p4").read_text())
+    file = folder / "sharing.p4"
+    file.write_text(text)
+    return compile_file(file)
+
+
+@pytest.mark.parametrize(
+    "actions",
+    [
+        "clear; set_member; NoAction;",
+        "set_member; NoAction; clear;",
+        "set_member; clear;",
+        "set_member;",
+        "set_member; @defaultonly clear; NoAction;",
+    ],
+)
+def test_tables_that_share_a_profile_list_the_same_actions(tmp_path: Path, actions: str) -> None:
+    program = sharing(tmp_path, "set_member; NoAction;", actions)
+    with pytest.raises(UnsupportedError) as caught:
+        Interpreter(program)
+    assert caught.value.message == (
+        f"tables that share '{POLICING}.profile' must list the same actions in one order"
+    )
+    [other] = [table for table in program.tables if table.name == f"{POLICING}.other"]
+    assert caught.value.position == other.position
+
+
+def test_tables_that_share_a_profile_may_differ_in_defaults(tmp_path: Path) -> None:
+    program = sharing(tmp_path, "set_member; @defaultonly NoAction;", "set_member;")
+    e = Interpreter(program)
+    profile = f"{POLICING}.profile"
+    e.set_member(profile, 1, SET)
+    for table in ("indirect", "other"):
+        e.insert_entry(f"{POLICING}.{table}", TableEntry((KeyMatch(1),), None, member=1))
+    assert e.process([(1, bytes([4, 1, 0, 0, 0, 0]))]) == [(1, bytes([4, 1, 0, 0, 0, 7]))]
+    assert code_of(e.set_member, profile, 2, ActionChoice(1)) == "INVALID_ARGUMENT"
 
 
 def test_replication_is_checked() -> None:

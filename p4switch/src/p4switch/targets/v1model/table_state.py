@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from p4switch.ir import ActionChoice, ExternInstance, Program, Table, TableAction
+from p4switch.position import UnsupportedError
 from p4switch.targets.v1model.engine import ControlError, EngineOptions, KeyMatch, TableEntry
 from p4switch.targets.v1model.matches import (
     canonical_entry,
@@ -313,6 +314,7 @@ class TablesState(ReplicationState):
         users = tuple(
             i for i, table in enumerate(self.program.tables) if table.implementation is instance
         )
+        _check_actions(instance, [self.program.tables[i] for i in users])
         actions = self.program.tables[users[0]].actions if users else ()
         size = instance.number(1 if instance.extern == "action_selector" else 0)
         return ProfileState(instance, users, actions, size)
@@ -347,6 +349,11 @@ class TablesState(ReplicationState):
                 del state.members[member]
                 return
             check_choice(f"profile {profile!r}", state.actions, action)
+            if state.actions[action.index].default_only:
+                name = state.actions[action.index].action.name
+                raise ControlError(
+                    "INVALID_ARGUMENT", f"action {name!r} of profile {profile!r} is @defaultonly"
+                )
             if member not in state.members and 0 < state.size <= len(state.members):
                 raise ControlError(
                     "RESOURCE_EXHAUSTED",
@@ -389,3 +396,21 @@ class TablesState(ReplicationState):
         """See `Engine`."""
         with self.lock:
             return dict(self._profile(profile)[1].groups)
+
+
+def _check_actions(instance: ExternInstance, users: Sequence[Table]) -> None:
+    """Raise UnsupportedError unless an index stands for one action in all tables of a profile.
+
+    Members hold indices. (P4Runtime 1.5, section 9.2: the tables' actions must be the same.)
+    """
+    for table in users[1:]:
+        if _member_actions(table) != _member_actions(users[0]):
+            raise UnsupportedError(
+                table.position,
+                f"tables that share {instance.name!r} must list the same actions in one order",
+            )
+
+
+def _member_actions(table: Table) -> list[tuple[int, str]]:
+    """Return the actions that members may have, which are those of entries."""
+    return [(i, a.action.name) for i, a in enumerate(table.actions) if not a.default_only]
