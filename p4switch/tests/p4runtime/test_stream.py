@@ -9,8 +9,10 @@ from finsy.proto import p4d, p4r
 from hypothesis import given
 from hypothesis import strategies as st
 
-from p4switch.ir import Annotation, Bits, FieldType, Header
+from p4switch.ir import Annotation, Bits, FieldType, Header, Struct
+from p4switch.p4runtime.digests import Digests
 from p4switch.p4runtime.idle import IdleEntries
+from p4switch.p4runtime.names import DigestType
 from p4switch.p4runtime.packets import ControllerHeader
 from p4switch.p4runtime.string_types import StringTypes
 from tests.support.p4runtime_world import Client, World, encoded, frame, running, served
@@ -209,6 +211,18 @@ def test_unacknowledged_digests_are_not_sent_again(started: Started) -> None:
     wait_for_sent(client, world)
     world.plane.process([(1, frame(1, 5, 3))])
     assert learned(client.receive("digest")) == [(b"\5", b"\1")]
+
+
+def test_digests_are_sent_again_once_the_time_for_their_acknowledgement_is_up() -> None:
+    kind = Struct("learn_t", (FieldType("port", Bits(8)),))
+    digests = Digests({7: DigestType("learn_t", kind, "learn")})
+    config = p4r.DigestEntry.Config(max_list_size=1, ack_timeout_ns=SECOND_NS)
+    digests.insert(p4r.DigestEntry(digest_id=7, config=config))
+    sent = []
+    for now in (0, SECOND_NS - 1, 2 * SECOND_NS):
+        digests.add("learn", (5,), now)
+        sent += [(now, message.list_id) for message in digests.due(now)]
+    assert sent == [(0, 1), (2 * SECOND_NS, 2)]
 
 
 def test_digests_without_a_subscription(started: Started) -> None:

@@ -29,6 +29,14 @@ class _Stream:
     next_list: int = 1
     unacknowledged: dict[int, _Unacknowledged] = field(default_factory=dict)
 
+    def expire(self, now_ns: int) -> None:
+        """Forget lists that were not acknowledged in time; the oldest one comes first."""
+        while self.unacknowledged:
+            number, sent = next(iter(self.unacknowledged.items()))
+            if now_ns - sent.sent_ns < self.entry.config.ack_timeout_ns:
+                return
+            del self.unacknowledged[number]
+
     def is_sent(self, values: Values) -> bool:
         return any(values in sent.values for sent in self.unacknowledged.values())
 
@@ -103,7 +111,10 @@ class Digests:
     def add(self, name: str, values: Values, now_ns: int) -> None:
         """Process a digest from the data plane; unwanted and duplicate ones are dropped."""
         stream = self._streams.get(self._ids.get(name, 0))
-        if stream is None or stream.is_sent(values):
+        if stream is None:
+            return
+        stream.expire(now_ns)
+        if stream.is_sent(values):
             return
         if not stream.buffer:
             stream.first_ns = now_ns
@@ -113,9 +124,7 @@ class Digests:
         """Return the lists to send now; forget those not acknowledged in time."""
         lists = []
         for digest_id, stream in self._streams.items():
-            for number, sent in list(stream.unacknowledged.items()):
-                if now_ns - sent.sent_ns >= stream.entry.config.ack_timeout_ns:
-                    del stream.unacknowledged[number]
+            stream.expire(now_ns)
             while stream.is_due(now_ns):
                 size = stream.entry.config.max_list_size or len(stream.buffer)
                 values = tuple(stream.buffer)[:size]
