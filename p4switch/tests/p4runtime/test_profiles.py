@@ -118,6 +118,12 @@ def test_bad_groups_are_refused(started: Started) -> None:
     assert refused(client, group(client, 2, (1, 1), (1, 2))) == "INVALID_ARGUMENT"
     assert refused(client, group(client, 1, (1, 1), size=5), "modify") == "INVALID_ARGUMENT"
     assert refused(client, group(client, 1, (1, 5), size=4), "modify") == "RESOURCE_EXHAUSTED"
+    assert refused(client, group(client, 2, (1, 1 << 30))) == "RESOURCE_EXHAUSTED"
+    client.insert(member(client, "paths", 2, 2))
+    halves = ((1, 1 << 15), (2, 1 << 15))
+    client.insert(group(client, 2, *halves))
+    client.insert(member(client, "paths", 3, 3))
+    assert refused(client, group(client, 3, *halves, (3, 1))) == "RESOURCE_EXHAUSTED"
     client.insert(member(client, "next_hops", 1, 1))
     wrong = group(client, 1, (1, 1), profile="next_hops")
     assert refused(client, wrong) == "INVALID_ARGUMENT"
@@ -151,6 +157,7 @@ def test_a_refused_one_shot_entry_leaves_nothing_behind(started: Started) -> Non
     assert refused(client, one_shot(client, 2, (5, 0))) == "INVALID_ARGUMENT"
     many = one_shot(client, 2, *((port, 1) for port in range(16)))
     assert refused(client, many) == "RESOURCE_EXHAUSTED"
+    assert refused(client, one_shot(client, 2, (5, 1 << 30))) == "RESOURCE_EXHAUSTED"
     assert world.plane.engine.members("TestIngress.paths") == before
 
 

@@ -16,6 +16,9 @@ from p4switch.proto import p4r
 from p4switch.targets.v1model.engine import ControlError
 from p4switch.targets.v1model.replication_state import LARGEST_PORT
 
+LARGEST_WEIGHTS = 1 << 16
+"""Maximum sum of the weights of a group, for which the engine repeats members."""
+
 
 class ProfileWriter:
     """Writes members, groups and one-shot action sets of one pipeline."""
@@ -206,17 +209,24 @@ class ProfileWriter:
 def group_size(profile: ExternInstance, shares: Sequence[Share], where: str) -> int:
     """Return a group's size by the selector's semantics: its weights' sum, or its members.
 
-    INVALID_ARGUMENT for a weight beyond `@max_member_weight`, which only the latter has.
+    INVALID_ARGUMENT for a weight beyond `@max_member_weight`, which only the latter has;
+    RESOURCE_EXHAUSTED for a sum of weights beyond LARGEST_WEIGHTS.
     """
+    weights = sum(share.weight for share in shares)
+    size = weights
     semantics = annotation(profile, "selector_size_semantics")
-    if semantics is None or str(semantics.arguments[0]).lower() != "sum_of_members":
-        return sum(share.weight for share in shares)
-    largest = annotation(profile, "max_member_weight")
-    limit = int(largest.arguments[0]) if largest is not None else 0
-    for share in shares:
-        if limit and share.weight > limit:
-            raise bad(f"{where}: weight {share.weight} exceeds {limit}")
-    return len(shares)
+    if semantics is not None and str(semantics.arguments[0]).lower() == "sum_of_members":
+        size = len(shares)
+        largest = annotation(profile, "max_member_weight")
+        limit = int(largest.arguments[0]) if largest is not None else 0
+        for share in shares:
+            if limit and share.weight > limit:
+                raise bad(f"{where}: weight {share.weight} exceeds {limit}")
+    if weights > LARGEST_WEIGHTS:
+        raise ControlError(
+            "RESOURCE_EXHAUSTED", f"{where}: sum of weights {weights} exceeds {LARGEST_WEIGHTS}"
+        )
+    return size
 
 
 def max_group_size(profile: ExternInstance) -> int:
