@@ -14,8 +14,17 @@ from p4switch.p4runtime.digests import Digests
 from p4switch.p4runtime.idle import IdleEntries
 from p4switch.p4runtime.names import DigestType
 from p4switch.p4runtime.packets import ControllerHeader
+from p4switch.p4runtime.stream import LARGEST_BACKLOG, LARGEST_QUEUE, Outbox
 from p4switch.p4runtime.string_types import StringTypes
-from tests.support.p4runtime_world import Client, World, encoded, frame, running, served
+from tests.support.p4runtime_world import (
+    CallError,
+    Client,
+    World,
+    encoded,
+    frame,
+    running,
+    served,
+)
 
 started = pytest.fixture(running)
 world = pytest.fixture(served)
@@ -301,3 +310,39 @@ def test_an_entry_that_matches_is_not_idle(started: Started) -> None:
     client.arbitrate()
     world.plane.clock_us += SECOND_US
     client.receive("idle_timeout_notification")
+
+
+# --- clients that do not read ------------------------------------------------------------------
+
+
+def test_an_outbox_that_nobody_reads_ends() -> None:
+    outbox = Outbox()
+    message = p4r.StreamMessageResponse()
+    for _ in range(LARGEST_BACKLOG + 1):
+        outbox.offer(message)
+    assert (outbox.dropped, outbox.error) == (1, None)
+    for _ in range(LARGEST_QUEUE):
+        outbox.put(message)
+    outbox.offer(message)
+    assert outbox.error is not None
+    assert str(outbox.error) == "the client does not read"
+    assert outbox.error.code == "RESOURCE_EXHAUSTED"
+    assert len(list(outbox)) == LARGEST_QUEUE
+    outbox.put(message)
+    assert list(outbox) == []
+
+
+def test_the_stream_of_a_client_that_does_not_read_ends(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("p4switch.p4runtime.stream.LARGEST_QUEUE", 16)
+    client = world.client()
+    asked = 20_000
+    answered = 0
+    for _ in range(asked):
+        client.send(arbitration=p4r.MasterArbitrationUpdate(device_id=client.device_id))
+    with pytest.raises(CallError, match="RESOURCE_EXHAUSTED: the client does not read"):
+        while answered < asked:
+            client.receive("arbitration")
+            answered += 1
+    assert 0 < answered < asked

@@ -347,6 +347,8 @@ class P4RuntimeService(p4r_grpc.P4RuntimeServicer):
     ) -> None:
         try:
             for request in requests:
+                if outbox.error is not None:
+                    return
                 self.take(client, request)
         except ControlError as error:
             outbox.close(error)

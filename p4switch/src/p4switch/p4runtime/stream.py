@@ -11,6 +11,8 @@ from p4switch.targets.v1model.engine import ControlError
 
 LARGEST_BACKLOG = 4096
 """Maximum packet-ins that wait for a slow client; further ones are dropped."""
+LARGEST_QUEUE = 2 * LARGEST_BACKLOG
+"""Maximum messages of all kinds that wait for a client; its stream ends if there are more."""
 
 
 class Outbox:
@@ -25,14 +27,21 @@ class Outbox:
         self.dropped = 0
 
     def put(self, message: p4r.StreamMessageResponse) -> None:
-        """Queue a message that must not be lost."""
+        """Queue a message that must not be lost; if too many wait, end the stream after those."""
         with self._changed:
+            if self._closed:
+                return
+            if len(self._messages) >= LARGEST_QUEUE:
+                self.close(ControlError("RESOURCE_EXHAUSTED", "the client does not read"))
+                return
             self._messages.append(message)
             self._changed.notify()
 
     def offer(self, message: p4r.StreamMessageResponse) -> None:
         """Queue a message, or drop it if too many wait."""
         with self._changed:
+            if self._closed:
+                return
             if len(self._messages) >= LARGEST_BACKLOG:
                 self.dropped += 1
                 return
