@@ -16,12 +16,14 @@ from hopsum.controller.jobs.job_state import JobState
 from hopsum.controller.jobs.job_table import JobTable
 from hopsum.simulation.cluster import VirtualCluster
 from hopsum.simulation.entries import by_suffix, engine_entry
+from hopsum.simulation.soak.schedule import Attack
 from hopsum.timing.estimate import estimate
 from hopsum.timing.work import PlanWork
 from p4switch.targets.v1model.engine import Engine
 
 MANAGED = ("admission", "replication", "ipv4_route", "l2_forward")
 """Tables whose entries depend on jobs or on the network."""
+ETHERNET_FRAME_BYTES = 1514
 
 
 class Oracle(StrEnum):
@@ -69,6 +71,15 @@ def longest_silence(outages: Iterable[tuple[float, float]]) -> float:
             chains.append((start, stop))
         longest = max(longest, 2 * (chains[-1][1] - chains[-1][0]))
     return longest
+
+
+def flood_seconds(attacks: Iterable[Attack], rate: float) -> float:
+    """Return how long the forged frames of attacks may fill a link of `rate` bits/s.
+
+    A TCP connection whose frames wait behind them makes no progress meanwhile.
+    """
+    frames = sum((attack.stop - attack.start) / attack.every for attack in attacks)
+    return frames * ETHERNET_FRAME_BYTES * 8 / rate
 
 
 def leaks(cluster: VirtualCluster, controller: Cluster) -> Iterator[str]:

@@ -40,6 +40,7 @@ from hopsum.simulation.soak.ledger import Ledger
 from hopsum.simulation.soak.oracles import (
     Oracle,
     Violation,
+    flood_seconds,
     journal_differs,
     leaks,
     longest_silence,
@@ -404,7 +405,8 @@ class _Run:
 
         A rank has died; or an agent's state is lost for good; or frames of a part over TCP are
         lost, whose timeout doubles with each loss in a row until nothing moves for
-        PROGRESS_SECONDS; outages that follow each other lengthen it, and a clock that runs fast.
+        PROGRESS_SECONDS; outages that follow each other lengthen it, a clock that runs fast, and
+        forged frames that fill a slow link.
         """
         if self.ranks.died(job):
             return True
@@ -416,6 +418,9 @@ class _Run:
             for fault in faults
             if isinstance(fault, Outage)
         )
+        rates = [channel.rate for channel in self.cluster.world.channels.values() if channel.rate]
+        attacks = [fault for fault in faults if isinstance(fault, Attack)]
+        silence += pace * flood_seconds(attacks, min(rates, default=math.inf))
         loses = any(isinstance(fault, Noise) and fault.loss for fault in faults)
         if over_tcp and (loses or silence > PROGRESS_SECONDS):
             return True
