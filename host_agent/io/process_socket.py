@@ -307,10 +307,7 @@ class ProcessSocket:
         """Raise RefusedMessage if a user shares as many memories as possible."""
         if not user:
             return
-        shared = Counter[int]()
-        for connection in self._connections.values():
-            if connection.user:
-                shared[connection.user] += connection.shared
+        shared = self._of_users(lambda connection: connection.shared)
         most = most_memories_of_user()
         most_of_all = most * USER_SHARE // 2
         if shared[user] >= most or shared.total() >= most_of_all:
@@ -324,11 +321,16 @@ class ProcessSocket:
         """Return how many bytes a user's processes may still share."""
         if not user:
             return MOST_BYTES
-        shared = Counter[int]()
+        shared = self._of_users(lambda connection: connection.shared_bytes)
+        return min(MOST_BYTES_OF_USER - shared[user], MOST_BYTES - shared.total())
+
+    def _of_users(self, amount: Callable[[ProcessConnection], int]) -> Counter[int]:
+        """Return an amount of each user but root: the total of the user's processes."""
+        total = Counter[int]()
         for connection in self._connections.values():
             if connection.user:
-                shared[connection.user] += connection.shared_bytes
-        return min(MOST_BYTES_OF_USER - shared[user], MOST_BYTES - shared.total())
+                total[connection.user] += amount(connection)
+        return total
 
     def _start_submission(
         self, connection: ProcessConnection, name: str, ranks: Sequence[str], immediate: bool
