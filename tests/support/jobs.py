@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from hopsum.collectives.choices import DEFAULT_PLANNER
+from hopsum.collectives.choices import DEFAULT_PLANNER, Coordination, DataType
 from hopsum.collectives.plan import JobPlan
+from hopsum.collectives.task_messages import workload_message
+from hopsum.collectives.workload import WorkloadSpec
 from hopsum.controller.jobs.job import Job
 from hopsum.controller.jobs.job_spec import JobSpec
 from hopsum.controller.jobs.job_state import JobState
@@ -33,6 +36,13 @@ def job_of(
         task=task or pb.Task(),
     )
     return Job(request.job, spec, request, 0.0)
+
+
+def training_with_vectors(spec: JobSpec) -> JobSpec:
+    """Return a job as a training whose workers' bit vectors the switches combine."""
+    workload = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
+    task = pb.Task(workload=workload_message(workload))
+    return replace(spec, task=task, coordination=Coordination.SWITCHES)
 
 
 def star_request(hosts: int = 2, job: int = 1) -> tuple[Network, PlanRequest]:

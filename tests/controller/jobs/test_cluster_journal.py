@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hopsum.collectives.choices import Coordination, DataType
+from hopsum.collectives.choices import DataType
 from hopsum.collectives.plan import PlanError
 from hopsum.collectives.task_messages import workload_message
 from hopsum.collectives.workload import WorkloadSpec
@@ -27,7 +27,7 @@ from hopsum.network.loaders import load_network
 from hopsum.planning.model.request import EmbeddingOptions, WeightSteps
 from hopsum.protocol import hopsum_pb2 as pb
 from hopsum.simulation.disk import VirtualDisk
-from tests.support.jobs import reached
+from tests.support.jobs import reached, training_with_vectors
 from tests.support.manager import Install, join, manage, next_check
 
 FILE = Path("jobs")
@@ -303,13 +303,6 @@ def test_a_job_whose_plan_was_changing_fails_where_it_cannot_be_recovered(
     asyncio.run(main())
 
 
-def training(name: str) -> JobSpec:
-    """A training whose workers' bit vectors are combined by a job of its own."""
-    workload = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
-    task = pb.Task(workload=workload_message(workload))
-    return replace(spec(name), task=task, coordination=Coordination.SWITCHES)
-
-
 @pytest.mark.parametrize("state", [JobState.QUEUED, JobState.WAITING, JobState.RUNNING])
 def test_a_job_of_vectors_whose_training_was_never_recorded_ends(
     state: JobState, disk: VirtualDisk
@@ -322,7 +315,7 @@ def test_a_job_of_vectors_whose_training_was_never_recorded_ends(
         if state is JobState.QUEUED:
             for name in ("a", "b"):
                 await cluster.submit(replace(spec(name), window=half))
-        job = await cluster.submit(training("lost"))
+        job = await cluster.submit(training_with_vectors(spec("lost")))
         number = job.spec.task.vectors
         if state is JobState.RUNNING:
             for host in ("h1", "h2", "ps"):
@@ -337,7 +330,7 @@ def test_a_job_of_vectors_whose_training_was_never_recorded_ends(
         assert companion.reason == "the controller restarted, and no job needs its vectors"
         assert number not in again.plans.active
         assert recorded(disk, number).state is JobState.CANCELLED
-        assert (await again.submit(training("lost"))).outcome is None
+        assert (await again.submit(training_with_vectors(spec("lost")))).outcome is None
         await again.close()
 
     asyncio.run(main())
@@ -351,7 +344,7 @@ def test_a_job_of_vectors_goes_on_after_a_restart_unless_its_training_has_failed
 
     async def main() -> None:
         cluster = new_cluster(disk)
-        job = await cluster.submit(training("a"))
+        job = await cluster.submit(training_with_vectors(spec("a")))
         companion = cluster.jobs.find(job.spec.task.vectors)
         for number, host in product((companion.number, job.number), ("h1", "h2", "ps")):
             join(cluster, host, number)

@@ -15,10 +15,7 @@ from finsy import P4Schema
 from finsy.p4entity import decode_entity
 
 from hopsum.collectives import plan_checker
-from hopsum.collectives.choices import Coordination, DataType
 from hopsum.collectives.plan import PlanError
-from hopsum.collectives.task_messages import workload_message
-from hopsum.collectives.workload import WorkloadSpec
 from hopsum.controller.dataplane.driver import Driver, DriverError, State, SwitchTarget
 from hopsum.controller.dataplane.entries import rules_read
 from hopsum.controller.dataplane.pipeline import Pipeline
@@ -34,7 +31,7 @@ from hopsum.network.model import Network
 from hopsum.planning.model.request import PlanRequest
 from hopsum.protocol import hopsum_pb2 as pb
 from tests.support.fake_p4runtime import FakeSwitch
-from tests.support.jobs import reached
+from tests.support.jobs import reached, training_with_vectors
 from tests.support.machine import PATIENCE, loopback
 from tests.support.manager import join, manage
 from tests.support.paths import HOPSUM_P4INFO
@@ -202,11 +199,8 @@ def test_a_job_that_names_another_as_its_vectors_does_not_end_it(recorded: bool)
 
 
 def training(name: str, **options: Any) -> JobSpec:
-    """A training whose workers' bit vectors the switches combine."""
-    workload = WorkloadSpec("digits", 2, 0, 1, DataType.FLOAT32, 1, coordinate=True)
-    task = pb.Task(workload=workload_message(workload))
-    way = Coordination.SWITCHES
-    return JobSpec(name, ("h1", "h2"), ("h3",), task=task, coordination=way, **options)
+    """A training of two workers whose bit vectors the switches combine."""
+    return training_with_vectors(JobSpec(name, ("h1", "h2"), ("h3",), **options))
 
 
 def test_a_training_that_is_cancelled_takes_the_job_of_its_vectors_along() -> None:
