@@ -46,8 +46,8 @@ OTHERWISE = 0.03
 NARROW_CALLS = 0.3
 """Fraction of sums, maxima and minima whose values take fewer than 32 bits in packets."""
 GREAT_CALLS = 0.1
-"""Fraction of sums of floats in which one rank's values go up to 3/4 of float32's range, and the
-others' are nothing beside them."""
+"""Fraction of sums of floats in which the values of one rank go up to 3/4 of float32's range; those
+of the others are negligible."""
 _COMBINED_BY: Mapping[str, np.ufunc] = {
     "sum": np.add,
     "max": np.maximum,
